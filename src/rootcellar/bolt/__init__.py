@@ -1,0 +1,1 @@
+"""bbolt files: pages, read-only walk, check, append-and-commit.  Knows no etcd."""
