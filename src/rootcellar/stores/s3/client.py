@@ -1,0 +1,174 @@
+"""The boto3 client of one store, made at its first request.
+
+botocore's own retries are off: what may be tried again, and for how long, is decided in one place
+(`rootcellar.stores.backoff`), and a conditional put must not be repeated by somebody who does not know that
+it is one.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import tempfile
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import boto3
+import botocore.session
+from botocore.config import Config
+from botocore.credentials import (
+    AssumeRoleWithWebIdentityCredentialFetcher,
+    DeferredRefreshableCredentials,
+    ReadOnlyCredentials,
+)
+from botocore.credentials import Credentials as CoreCredentials
+from botocore.utils import FileWebIdentityTokenLoader
+
+from rootcellar.errors import ConfigError
+from rootcellar.stores.credentials import Credentials, complete
+from rootcellar.stores.s3.errors import translated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mypy_boto3_s3.client import S3Client
+
+    from rootcellar.stores.s3.options import S3Options
+
+_CONNECTIONS = 32
+_CHECKSUMMED = ("DeleteObjects", "PutObjectRetention", "PutObjectLegalHold")
+
+
+class ClientSource:
+    """Makes the client once, for all threads."""
+
+    def __init__(self, options: S3Options, credentials: Credentials) -> None:
+        self._options = options
+        self._credentials = credentials
+        self._lock = threading.Lock()
+        self._client: S3Client | None = None
+
+    def __call__(self) -> S3Client:
+        with self._lock:
+            if self._client is None:
+                with translated("open", self._options.url):
+                    self._client = self._make()
+            return self._client
+
+    def _make(self) -> S3Client:
+        options = self._options
+        core = botocore.session.get_session()
+        region = options.region or core.get_config_variable("region") or "us-east-1"
+        keys = _keys(self._credentials, core, region)
+        if keys is not None:
+            core.register_component("credential_provider", _Resolver(keys))
+        config = Config(
+            connect_timeout=options.connect_timeout,
+            read_timeout=options.timeout,
+            retries={"total_max_attempts": 1},
+            max_pool_connections=_CONNECTIONS,
+            tcp_keepalive=True,
+            s3={"addressing_style": options.addressing},
+            request_checksum_calculation=options.request_checksums,
+            response_checksum_validation=options.response_checksums,
+            user_agent_extra="rootcellar",
+        )
+        client = boto3.session.Session(botocore_session=core).client(
+            "s3", region_name=region, endpoint_url=options.endpoint, verify=self._verify(), config=config
+        )
+        if options.request_checksums == "when_required":
+            for operation in _CHECKSUMMED:
+                client.meta.events.register_last(f"before-call.s3.{operation}", _md5_instead)
+        return client
+
+    def _verify(self) -> bool | str | None:
+        options = self._options
+        if options.insecure:
+            return False
+        if options.ca_pem is not None:
+            kept = tempfile.NamedTemporaryFile("w", prefix="rootcellar-ca-")  # noqa: SIM115 - kept below
+            weakref.finalize(self, kept.close)  # botocore reads it again for each new connection
+            kept.write(options.ca_pem)
+            kept.flush()
+            return kept.name
+        return options.ca_file
+
+
+def md5(body: bytes | bytearray) -> str:
+    """The Content-MD5 of a request."""
+    return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+
+
+def _md5_instead(params: dict[str, Any], **_: Any) -> None:
+    """Where S3 demands a checksum, botocore sends CRC32, which older servers take for none at all."""
+    params["context"].get("checksum", {}).pop("request_algorithm", None)
+    params["headers"]["Content-MD5"] = md5(params["body"])
+
+
+def _keys(credentials: Credentials, core: Any, region: str) -> Any:
+    """Our source as botocore's credentials object; None for botocore's own search."""
+    values = credentials.load()
+    complete(values)
+    if values.get("roleARN") or values.get("tokenPath"):
+        return _web_identity(values, core, region)
+    if not any(values.get(name) for name in ("accessKeyID", "secretAccessKey")):
+        return None
+    return RotatingCredentials(credentials)
+
+
+class RotatingCredentials(CoreCredentials):
+    """Asked by botocore for each request, so that a rotated Secret is used without a restart."""
+
+    def __init__(self, source: Credentials) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._stamp, self._frozen = self._read()
+        super().__init__(self._frozen.access_key or "", self._frozen.secret_key or "", self._frozen.token)
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        with self._lock:
+            if self._source.stamp() != self._stamp:
+                # Files may be missing for a moment while they are swapped: the old keys hold until new ones
+                # are whole, and if they hold no longer, the store will say so.
+                with contextlib.suppress(ConfigError):
+                    self._stamp, self._frozen = self._read()
+            return self._frozen
+
+    def _read(self) -> tuple[object, ReadOnlyCredentials]:
+        while True:  # until nobody changed the files while they were read
+            stamp = self._source.stamp()
+            values = self._source.load()
+            if self._source.stamp() == stamp:
+                break
+        complete(values)
+        if not values.get("accessKeyID"):
+            raise ConfigError("the credentials lack accessKeyID and secretAccessKey")
+        token = values.get("sessionToken")
+        return stamp, ReadOnlyCredentials(values["accessKeyID"], values["secretAccessKey"], token)
+
+
+def _web_identity(values: Mapping[str, str], core: Any, region: str) -> Any:
+    def client_creator(service: str, **arguments: Any) -> Any:
+        return core.create_client(service, region_name=region, **arguments)
+
+    fetcher = AssumeRoleWithWebIdentityCredentialFetcher(
+        client_creator=client_creator,
+        web_identity_token_loader=FileWebIdentityTokenLoader(values["tokenPath"]),
+        role_arn=values["roleARN"],
+        extra_args={"RoleSessionName": "rootcellar"},
+    )
+    return DeferredRefreshableCredentials(
+        method="assume-role-with-web-identity", refresh_using=fetcher.fetch_credentials
+    )
+
+
+class _Resolver:
+    """What botocore asks for credentials."""
+
+    def __init__(self, keys: Any) -> None:
+        self._keys = keys
+
+    def load_credentials(self) -> Any:
+        return self._keys

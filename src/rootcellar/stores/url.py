@@ -1,0 +1,180 @@
+"""Stores as a person names them, and how they are opened.
+
+    file:///var/backups/etcd            a directory; a plain path is one too
+    s3://BUCKET/PREFIX?region=eu-west-1
+    s3://BUCKET/PREFIX?endpoint=https://s3.example.org&addressing=path&ca=/etc/ssl/s3.pem
+
+What an S3 URL may say: `endpoint`, `region`, `addressing` (path, virtual, auto), `ca` (a PEM file),
+`insecure` (true: any certificate), `checksum` (when_required, when_supported), `sse` (AES256, aws:kms),
+`kms-key`, `part-size` (bytes, or with KiB, MiB, GiB).  A credential in a URL is refused: URLs end up in
+logs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from rootcellar.errors import ConfigError, UsageError
+from rootcellar.stores.credentials import AMBIENT, Credentials, complete, flag
+from rootcellar.stores.file import FileStore
+from rootcellar.stores.retry import RetryingStore
+from rootcellar.stores.s3.options import Encryption, S3Options, customer_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rootcellar.stores.backoff import Backoff
+    from rootcellar.stores.protocol import Store
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_SECRET = re.compile(r"secret|token|passw|access.?key|credential|signature", re.IGNORECASE)
+_S3_KEYS = ("endpoint", "region", "addressing", "ca", "insecure", "checksum", "sse", "kms-key", "part-size")
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def open_store(url: str, *, credentials: Credentials = AMBIENT, backoff: Backoff | None = None) -> Store:
+    """The store at `url`, with retries.  Nothing is asked of it yet.
+
+    Raises UsageError for a URL that cannot be meant, ConfigError for credentials that cannot be read.
+    """
+    return RetryingStore(_provider(url, credentials, backoff), backoff)
+
+
+def _provider(url: str, credentials: Credentials, backoff: Backoff | None) -> Store:
+    scheme = _SCHEME.match(url)
+    if scheme is None:
+        if not url or url.startswith("@"):
+            raise UsageError(f"{url!r} is no store", hint="write a path, or a URL like s3://BUCKET/PREFIX")
+        return FileStore(url)
+    parts = _split(url)
+    if parts.scheme == "file":
+        return FileStore(_path(parts))
+    if parts.scheme != "s3":
+        raise UsageError(f"there is no store of kind {parts.scheme}", hint="known are file:// and s3://")
+    values = credentials.load()
+    complete(values)
+    options = _from_both(_s3_values(parts), values)
+    if options.ca_file is not None and not os.access(options.ca_file, os.R_OK):
+        raise ConfigError(f"cannot read the certificate authority in {options.ca_file}")
+    try:
+        from rootcellar.stores.s3.store import S3Store  # noqa: PLC0415 - boto3 takes a third of a second
+    except ModuleNotFoundError as error:
+        if error.name not in {"boto3", "botocore"}:
+            raise
+        raise ConfigError("boto3 is not installed", hint="pip install 'rootcellar[s3]'") from error
+    return S3Store(options, credentials, backoff=backoff)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise UsageError("the store's URL cannot be read", hint="write s3://BUCKET/PREFIX") from error
+    if "@" in parts.netloc:
+        raise UsageError(
+            "the store's URL holds a credential", hint="give credentials apart, and change this one"
+        )
+    if parts.fragment:
+        raise UsageError("the store's URL has a # in it", hint="write it as %23")
+    return parts
+
+
+def _path(parts: SplitResult) -> Path:
+    if parts.query:
+        raise UsageError("a file store has no options", hint="write a ? in a path as %3F")
+    if parts.netloc not in {"", "localhost"} or not parts.path:
+        raise UsageError("a file store has no host", hint="write file:///path with three slashes")
+    return Path(unquote(parts.path))
+
+
+def _s3_values(parts: SplitResult) -> dict[str, Any]:
+    values: dict[str, str] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if _SECRET.search(name):
+            raise UsageError(
+                "the store's URL holds a credential", hint="give credentials apart, and change this one"
+            )
+        if name not in _S3_KEYS:
+            raise UsageError(f"an S3 store has no option {name!r}", hint=f"known are {', '.join(_S3_KEYS)}")
+        if name in values:
+            raise UsageError(f"{name} is given twice")
+        values[name] = value
+    options: dict[str, Any] = {"bucket": parts.netloc, "prefix": unquote(parts.path).strip("/")}
+    options |= {
+        name: values[name] for name in ("endpoint", "region", "addressing", "checksum") if name in values
+    }
+    if "ca" in values:
+        options["ca_file"] = values["ca"]
+    if "insecure" in values:
+        options["insecure"] = _yes_or_no(values["insecure"])
+    if "part-size" in values:
+        options["part_size"] = _size(values["part-size"])
+    if "sse" in values or "kms-key" in values:
+        options["encryption"] = _encryption(values.get("sse"), values.get("kms-key"))
+    return options
+
+
+def _encryption(algorithm: str | None, kms_key: str | None) -> Encryption:
+    algorithm = algorithm or "aws:kms"
+    if algorithm not in {"AES256", "aws:kms", "aws:kms:dsse"}:
+        raise UsageError(f"unknown encryption {algorithm!r}", hint="AES256 or aws:kms")
+    if kms_key is not None and algorithm == "AES256":
+        raise UsageError("AES256 takes no kms-key", hint="sse=aws:kms")
+    return Encryption(algorithm, kms_key)
+
+
+def _from_both(url: Mapping[str, Any], values: Mapping[str, str]) -> S3Options:
+    """What the URL says, completed by what the credentials' layout says beside the keys."""
+    options: dict[str, Any] = {
+        "region": values.get("region") or None,
+        "endpoint": values.get("endpoint") or None,
+        "insecure": flag(values, "insecureSkipVerify") or False,
+        "ca_pem": values.get("trustedCaCert") or None,
+        "checksum": values.get("requestChecksumCalculation", "").lower() or None,
+        "response_checksum": values.get("responseChecksumValidation", "").lower() or None,
+        "addressing": _addressing(values, url.get("endpoint")),
+    }
+    if "sseCustomerKey" in values:
+        algorithm = values.get("sseCustomerAlgorithm", "AES256")
+        options["encryption"] = Encryption(algorithm, customer_key=customer_key(values["sseCustomerKey"]))
+    if "checksum" in url:
+        options["response_checksum"] = None  # the URL's word is for both
+    try:
+        S3Options(bucket="checked-apart", **options)
+    except UsageError as error:
+        raise ConfigError(f"the credentials: {error.message}", hint=error.hint) from error
+    return S3Options(**{**options, **url})
+
+
+def _addressing(values: Mapping[str, str], endpoint: str | None) -> str:
+    """The Go SDK, for which the layout was made, uses virtual hosts unless told otherwise or the host is a
+    number.
+    """
+    path_style = flag(values, "s3ForcePathStyle")
+    if path_style is not None:
+        return "path" if path_style else "virtual"
+    if endpoint is not None or not values.get("endpoint"):
+        return "auto"
+    try:
+        ip_address(urlsplit(values["endpoint"]).hostname or "")
+    except ValueError:
+        return "virtual"
+    return "path"
+
+
+def _yes_or_no(text: str) -> bool:
+    if text not in {"true", "false"}:
+        raise UsageError(f"insecure={text!r} is neither true nor false")
+    return text == "true"
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"(\d+)(|KiB|MiB|GiB)", text)
+    if found is None:
+        raise UsageError(f"{text!r} is no size", hint="write bytes, or a number with KiB, MiB or GiB")
+    return int(found[1]) * _UNITS[found[2]]
