@@ -1,0 +1,1 @@
+"""etcd's messages on the wire, reduced to what we use.  `testbed/protos.py` generates the modules."""
