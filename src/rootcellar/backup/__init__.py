@@ -1,0 +1,1 @@
+"""Chains in a store: names, codecs, catalogue, capture, restore, verification, browsing, import."""

@@ -1,0 +1,147 @@
+"""The order in which a capture's objects are written, and what a crash after each leaves.
+
+A full:
+
+1. the object, create-only.  Killed while it streams: nothing visible, and at most an unfinished upload, which
+   `abort_leftovers` removes.
+2. killed here: a full without a record.  It is a valid backup; its real revision has to be read from it, and
+   deltas cannot go on from it, because nothing tells what it ends with.
+3. the record.
+4. the epoch, read again.  Killed here: nothing is missing.
+5. if it was superseded: a tombstone, then the object is removed.  Killed between: the next prune removes it.
+
+A delta:
+
+1. its claim.  Killed here: a slot that says what was meant; the next writer claims in its own epoch.
+2. the object, create-only.  Killed here: a valid delta without a record; the claim tells its timeline.  The
+   next capture continues from it.
+3. to 5. as above.
+
+A full needs no claim: fulls may lie over each other, and its hash is known only when it has been streamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rootcellar.backup import fence, ledger
+from rootcellar.backup.history import Snapshot
+from rootcellar.errors import FencedError, LockedError
+from rootcellar.stores.protocol import Create
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from rootcellar.backup.catalogue import Catalogue
+    from rootcellar.backup.names import SnapshotName
+    from rootcellar.backup.ownership import Epoch
+    from rootcellar.backup.records import Record
+    from rootcellar.stores.protocol import Store
+
+
+def utc_now() -> datetime:
+    """The clock that everything takes unless a test gives another."""
+    return datetime.now(UTC)
+
+
+class Tally:
+    """Counts and hashes the bytes that pass through."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self.size = 0
+
+    def through(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self.add(chunk)
+            yield chunk
+
+    def add(self, chunk: bytes) -> None:
+        self._digest.update(chunk)
+        self.size += len(chunk)
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    @property
+    def digest(self) -> bytes:
+        return self._digest.digest()
+
+
+def used_keys(catalogue: Catalogue) -> frozenset[str]:
+    """The keys that snapshots have or had."""
+    return frozenset(
+        [each.name.key for each in catalogue.snapshots]
+        + [each.key for each in catalogue.tombstones]
+        + [each.key for each in catalogue.lost]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Writes snapshots to one timeline of a store, in one epoch.
+
+    `taken` are the keys that snapshots have or had: a name is used once, even if its object is gone.
+    """
+
+    store: Store
+    epoch: Epoch
+    timeline: int
+    taken: frozenset[str] = frozenset()
+    clock: Callable[[], datetime] = utc_now
+
+    def begin(self) -> None:
+        """Raises FencedError when this writer is no longer the one, before anything is done for nothing."""
+        fence.check_epoch(self.store, self.epoch)
+
+    def unused(self, named: Callable[[int], SnapshotName], second: int) -> SnapshotName:
+        """The name for this second, or for the next that no other snapshot has or had."""
+        while (name := named(second)).key in self.taken:
+            second += 1
+        return name
+
+    def put_full(self, name: SnapshotName, stored: Iterable[bytes]) -> Tally:
+        """Store a full's bytes; what they came to.  Nothing is visible until all of them are there."""
+        tally = Tally()
+        self.store.put(name.key, tally.through(stored), condition=Create())
+        return tally
+
+    def put_delta(self, name: SnapshotName, stored: list[bytes], sha256: str) -> None:
+        """Claim the slot of a delta and store its bytes."""
+        fence.claim_slot(self.store, self.epoch, name, sha256, self.timeline, self.clock())
+        # Killed here: the claim alone.
+        self.store.put(name.key, stored, condition=Create())
+
+    def record(self, record: Record) -> None:
+        """Say what the object is, and see whether it was ours to write.
+
+        Raises FencedError, with the object removed again where the store lets go of it.
+        """
+        # Killed here: the object without a record.
+        ledger.write_record(self.store, record)
+        # Killed here: all is there, only nobody looked whether another writer had taken over.
+        try:
+            fence.check_epoch(self.store, self.epoch)
+        except FencedError as error:
+            self._take_back(record, error)
+            raise
+
+    def _take_back(self, record: Record, error: FencedError) -> None:
+        snapshot = Snapshot(record.name, record.key, record.stored_size, record.timeline, record)
+        ledger.write_tombstone(
+            self.store,
+            snapshot,
+            reason=f"published too late: {error.message}",
+            by=self.epoch.writer,
+            epoch=self.epoch.number,
+            now=self.clock(),
+        )
+        # Killed here: a tombstone beside its object, which the next prune removes.
+        try:
+            self.store.delete(record.key)
+        except LockedError as locked:
+            error.add_note(f"{record.key} cannot be removed: {locked.message}; readers trim what overlaps")

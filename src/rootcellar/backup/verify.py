@@ -1,0 +1,228 @@
+"""Proving a chain: from looking at a listing to starting a real etcd on what it restores to.
+
+A proof is a set of checks, each passed, failed or skipped with a reason; nothing is green that was not
+tried.  The costly ones are a restore: what they prove is the very path that a person in need will take, on a
+scratch directory.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rootcellar.backup import codecs, delta, documents, keys, names, versions
+from rootcellar.backup.database import write_full
+from rootcellar.backup.records import Check, Finding, HashKV, Link, Proof, Result
+from rootcellar.backup.restore import proven_bytes, restore
+from rootcellar.bolt.check import check
+from rootcellar.bolt.file import BoltFile
+from rootcellar.errors import (
+    BoltError,
+    DamagedObjectError,
+    ProofError,
+    RecordError,
+    RootcellarError,
+    TargetError,
+)
+from rootcellar.etcd.client import EtcdClient
+from rootcellar.etcd.process import EtcdBinary, EtcdProcess, find_etcd
+from rootcellar.mvcc.meta import StoreMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from rootcellar.backup.database import Progress
+    from rootcellar.backup.restore import Restored
+    from rootcellar.backup.restore_plan import PlannedObject, RestorePlan
+    from rootcellar.stores.protocol import Store
+
+LEVELS = {
+    1: frozenset({Check.LISTED}),
+    2: frozenset({Check.LISTED, Check.HASH}),
+    3: frozenset({Check.LISTED, Check.HASH, Check.STRUCTURE}),
+    4: frozenset({Check.LISTED, Check.HASH, Check.STRUCTURE, Check.REPLAYED, Check.COMPARED}),
+    5: frozenset(Check),
+}
+
+
+def verify(
+    store: Store,
+    plan: RestorePlan,
+    checks: Collection[Check],
+    *,
+    by: str,
+    scratch: Path | None = None,
+    etcd: EtcdBinary | None = None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    progress: Progress = lambda _phase, _more: None,
+) -> Proof:
+    """Try `checks` on the chain of `plan`; what came of them, failures included.
+
+    `plan` has one member and no bump.  `scratch` is where a restore is tried (a directory of its own is made
+    there, and removed): it takes the database's size.  Raises TargetError (no room, no etcd to boot),
+    StoreError: then nothing was proven or disproven.
+    """
+    started = now()
+    trial = _Trial(store, plan, frozenset(checks), etcd, progress)
+    with tempfile.TemporaryDirectory(prefix="rootcellar-proof-", dir=scratch) as directory:
+        trial.run(Path(directory))
+    objects = [plan.full, *plan.deltas]
+    return Proof(
+        objects=tuple(Link(planned.key, trial.read.get(planned.key, "")) for planned in objects),
+        revision=trial.revision or objects[-1].last,
+        findings=tuple(trial.findings[each] for each in Check if each in trial.findings),
+        started_at=started,
+        finished_at=now(),
+        by=by,
+        hashkv=trial.hashkv,
+        etcd_version=trial.etcd_version,
+    )
+
+
+def keep_proof(store: Store, proof: Proof) -> str | None:
+    """File a proof under the last object that it covers; its key, None when that is no snapshot's."""
+    name = names.parse(proof.objects[-1].key)
+    if name is None:
+        return None
+    key = keys.proof(name, proof.finished_at, secrets.token_hex(4))
+    documents.put_once(store, key, proof)
+    return key
+
+
+class _Trial:
+    """The checks under way and what they have found."""
+
+    def __init__(
+        self,
+        store: Store,
+        plan: RestorePlan,
+        checks: frozenset[Check],
+        etcd: EtcdBinary | None,
+        progress: Progress,
+    ) -> None:
+        self._store = store
+        self._plan = plan
+        self._checks = checks
+        self._etcd = etcd
+        self._progress = progress
+        self.findings: dict[Check, Finding] = {}
+        self.read: dict[str, str] = {}
+        self.revision = 0
+        self.hashkv: HashKV | None = None
+        self.etcd_version = ""
+
+    def run(self, scratch: Path) -> None:
+        try:
+            self._listed()
+            if self._checks & {Check.REPLAYED, Check.COMPARED, Check.BOOTED}:
+                self._replayed(scratch)
+            elif Check.STRUCTURE in self._checks:
+                self._structure(scratch)
+            elif Check.HASH in self._checks:
+                self._hashes()
+        except DamagedObjectError as error:
+            self._failed(Check.HASH, error)
+        except (BoltError, RecordError) as error:
+            self._passed(Check.HASH)
+            self._failed(Check.STRUCTURE, error)
+        except ProofError as error:
+            failed = Check.BOOTED if Check.REPLAYED in self.findings else Check.COMPARED
+            self._failed(failed, error)
+        for each in self._checks - self.findings.keys():
+            self.findings[each] = Finding(each, Result.SKIPPED, "a check before it failed")
+
+    def _passed(self, each: Check, detail: str = "") -> None:
+        if each in self._checks:
+            self.findings[each] = Finding(each, Result.PASSED, detail)
+
+    def _failed(self, each: Check, error: RootcellarError) -> None:
+        self.findings[each] = Finding(each, Result.FAILED, error.message)
+
+    def _listed(self) -> None:
+        objects = [self._plan.full, *self._plan.deltas]
+        changed = [each for each in objects if each.recorded_size not in (0, each.size)]
+        if changed:
+            what = f"{changed[0].key} has {changed[0].size} bytes, not {changed[0].recorded_size} as recorded"
+            self._failed(Check.LISTED, RootcellarError(what))
+        else:
+            self._passed(Check.LISTED, f"{len(objects)} objects")
+
+    def _bytes(self, planned: PlannedObject) -> codecs.HashTail:
+        stored = proven_bytes(self._store, planned, self.read)
+        return codecs.HashTail(codecs.decompress(stored, planned.suffix, name=planned.key), name=planned.key)
+
+    def _hashes(self) -> None:
+        for planned in (self._plan.full, *self._plan.deltas):
+            for chunk in self._bytes(planned):
+                self._progress("full", len(chunk))
+        self._passed(Check.HASH)
+
+    def _structure(self, scratch: Path) -> None:
+        full, path = self._plan.full, scratch / "db"
+        write_full(
+            path,
+            proven_bytes(self._store, full, self.read),
+            name=full.key,
+            suffix=full.suffix,
+            has_tail=full.has_tail,
+            progress=self._progress,
+        )
+        with BoltFile(path) as file:
+            found = check(file)
+            reached = int(StoreMeta.read(file).revision)
+        for planned in self._plan.deltas:
+            for events in delta.decode(self._bytes(planned), name=planned.key, last=planned.last):
+                if events[0].mod_revision > reached + 1:
+                    raise RecordError(f"{planned.key} begins after a gap: the chain has reached {reached}")
+                reached = max(reached, events[-1].mod_revision)
+                self._progress("deltas", len(events))
+        self._passed(Check.HASH)
+        self._passed(Check.STRUCTURE, f"{found.pages_in_use} pages, {sum(found.rows.values())} rows")
+
+    def _replayed(self, scratch: Path) -> None:
+        plan = self._plan
+        restored = restore(
+            plan,
+            self._store,
+            {plan.member(None).name: scratch / "data"},
+            progress=self._progress,
+            read=self.read,
+        )
+        if restored is None:
+            raise TargetError(f"{scratch} was not empty", hint="give an empty scratch directory")
+        self.revision = restored.revision
+        self.hashkv = HashKV(restored.hashkv.hash, restored.hashkv.revision, restored.hashkv.compact_revision)
+        for each in (Check.HASH, Check.STRUCTURE):
+            self._passed(each)
+        self._passed(Check.REPLAYED, f"HashKV {restored.hashkv.hash} at revision {restored.revision}")
+        if restored.compared:
+            self._passed(Check.COMPARED)
+        elif Check.COMPARED in self._checks:
+            reason = "no HashKV of the source was recorded"
+            self.findings[Check.COMPARED] = Finding(Check.COMPARED, Result.SKIPPED, reason)
+        if Check.BOOTED in self._checks:
+            self._boot(scratch, restored)
+
+    def _boot(self, scratch: Path, restored: Restored) -> None:
+        binary = self._etcd or find_etcd()
+        versions.target(str(binary.version), versions.parse(restored.for_etcd))
+        self.etcd_version = str(binary.version)
+        expected = (restored.hashkv.hash, restored.hashkv.revision, restored.hashkv.compact_revision)
+        answers: list[tuple[int, int, int]] = []
+        # A HashKV at exactly the compaction that etcd has just finished comes from a cache that nothing can
+        # recompute; a second start has forgotten it.
+        for _ in range(2):
+            with (
+                EtcdProcess(binary, scratch / "data", name=self._plan.member(None).name) as process,
+                EtcdClient([process.client_url]) as client,
+            ):
+                process.wait_ready(client)
+                answer = client.hash_kv(restored.revision)
+            answers.append((answer.hash, restored.revision, answer.compact_revision))
+            if answers[-1] == expected:
+                self._passed(Check.BOOTED, f"etcd {binary.version} answered with the same HashKV")
+                return
+        raise ProofError(f"etcd {binary.version} answered HashKV {answers[-1]}, not {expected}")
