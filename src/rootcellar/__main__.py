@@ -1,0 +1,7 @@
+"""`python -m rootcellar`."""
+
+import sys
+
+from rootcellar.cli.main import main
+
+sys.exit(main())

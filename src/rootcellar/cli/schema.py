@@ -1,0 +1,177 @@
+"""The configuration file: its types are its schema, its reference page and its checks.
+
+Keys are written with dashes.  `${file:/path}` and `${env:NAME}` may stand in any text that has no pattern,
+and are replaced where it is used.  What this version does not act on yet says so in its description.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
+SPAN = r"^\d+(\.\d+)?(ms|s|m|h|d|w)(\d+(\.\d+)?(ms|s|m|h|d|w))*$"
+SIZE = r"^\d+(\.\d+)?([kKmMgGtT]i?)?[bB]?$"
+RATE = SIZE.removesuffix("$") + "/s$"
+
+Text = Annotated[str, Meta(min_length=1)]
+Span = Annotated[str, Meta(pattern=SPAN)]
+Size = Annotated[str, Meta(pattern=SIZE)]
+Rate = Annotated[str, Meta(pattern=RATE)]
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+
+
+class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab", kw_only=True):
+    """What every part of the file has."""
+
+
+class Credentials(Table, frozen=True):
+    """Where a store's keys come from; exactly one of these, and never the keys themselves."""
+
+    dir: Annotated[
+        Text | None,
+        Meta(description="a directory with a file per value (accessKeyID, ...), as a Secret is mounted"),
+    ] = None
+    file: Annotated[Text | None, Meta(description="a JSON file with the same names")] = None
+    env_prefix: Annotated[
+        Text | None, Meta(description="how the variables begin: MAIN_ for MAIN_ACCESS_KEY_ID and its like")
+    ] = None
+    ambient: Annotated[
+        bool, Meta(description="what the provider's own library finds: profile, machine or pod identity")
+    ] = False
+
+    def __post_init__(self) -> None:
+        if sum((self.dir is not None, self.file is not None, self.env_prefix is not None, self.ambient)) != 1:
+            raise ValueError("needs exactly one of dir, file, env-prefix, ambient")
+
+
+class Generations(Table, frozen=True):
+    """How many fulls to keep, one per period."""
+
+    hourly: Count = 0
+    daily: Count = 0
+    weekly: Count = 0
+    monthly: Count = 0
+    yearly: Count = 0
+
+
+class Retention(Table, frozen=True):
+    """Which backups to keep; exactly one policy.  Not acted on yet: this version never deletes a backup."""
+
+    gfs: Annotated[Generations | None, Meta(description="grandfather, father, son")] = None
+    exponential: Annotated[bool, Meta(description="etcd-backup-restore's Exponential")] = False
+    limit: Annotated[Positive | None, Meta(description="etcd-backup-restore's LimitBased: so many fulls")] = (
+        None
+    )
+    minimum: Annotated[Positive, Meta(description="chains that are kept whatever the policy says")] = 1
+
+    def __post_init__(self) -> None:
+        if sum((self.gfs is not None, self.exponential, self.limit is not None)) != 1:
+            raise ValueError("needs exactly one of gfs, exponential, limit")
+
+
+class Encryption(Table, frozen=True):
+    """Client-side encryption.  This version cannot do it, and refuses to write to a store that wants it."""
+
+    recipients: Annotated[
+        tuple[Text, ...], Meta(min_length=1, description="public keys: each one's owner can restore")
+    ]
+
+
+class Limits(Table, frozen=True):
+    """Bandwidth that a store may take."""
+
+    upload: Annotated[Rate | None, Meta(description="such as 50MiB/s")] = None
+    download: Annotated[Rate | None, Meta(description="such as 50MiB/s")] = None
+
+
+class Store(Table, frozen=True):
+    """A store, `@name` on the command line.  The first is meant where a verb is given none."""
+
+    name: Annotated[str, Meta(pattern=NAME, description="what @name on the command line refers to")]
+    url: Annotated[Text, Meta(description="file:///path or s3://bucket/prefix?..., without a credential")]
+    credentials: Credentials = Credentials(ambient=True)
+    retention: Retention | None = None
+    encryption: Encryption | None = None
+    limits: Limits = Limits()
+
+
+class Tls(Table, frozen=True):
+    """PEM files for a TLS connection to etcd."""
+
+    ca: Annotated[Text | None, Meta(description="whom etcd's certificate must come from")] = None
+    cert: Annotated[Text | None, Meta(description="our client certificate")] = None
+    key: Annotated[Text | None, Meta(description="its private key")] = None
+    server_name: Annotated[
+        Text | None, Meta(description="the name to expect in etcd's certificate instead of the host")
+    ] = None
+
+
+class Etcd(Table, frozen=True):
+    """The etcd that is backed up."""
+
+    endpoints: Annotated[tuple[Text, ...], Meta(description="such as https://10.0.0.1:2379")] = ()
+    tls: Tls = Tls()
+    user: Text | None = None
+    password: Annotated[
+        Text | None,
+        Meta(
+            description="best as ${file:/path} or ${env:NAME}",
+            extra_json_schema={"writeOnly": True},
+        ),
+    ] = None
+    quota: Annotated[
+        Size | None, Meta(description="etcd's --quota-backend-bytes, which a restore must not exceed")
+    ] = None
+
+
+class Schedule(Table, frozen=True):
+    """When something runs.  Not acted on yet: the verbs of this version run when they are called."""
+
+    cron: Annotated[Text, Meta(description="minute, hour, day, month, weekday")]
+    timezone: Text = "UTC"
+    jitter: Annotated[Span | None, Meta(description="begin up to so much later")] = None
+    suspend: bool = False
+
+
+class DeltaSchedule(Table, frozen=True):
+    """When a delta is cut.  Not acted on yet."""
+
+    every: Span = "5m"
+    bytes: Annotated[Size | None, Meta(description="or earlier, once so much has come together")] = None
+    suspend: bool = False
+
+
+class Schedules(Table, frozen=True):
+    """What runs when."""
+
+    full: Schedule | None = None
+    delta: DeltaSchedule | None = None
+    verify: Schedule | None = None
+    compact: Schedule | None = None
+    defrag: Schedule | None = None
+
+
+class Policy(Table, frozen=True):
+    """What `check` calls too old."""
+
+    backup_age: Annotated[Span | None, Meta(description="of the newest backup; default 1d")] = None
+    proof_age: Annotated[Span | None, Meta(description="of the newest replay or boot; default 7d")] = None
+
+
+class File(Table, frozen=True):
+    """The configuration of rootcellar."""
+
+    stores: tuple[Store, ...] = ()
+    etcd: Etcd = Etcd()
+    schedules: Schedules = Schedules()
+    policy: Policy = Policy()
+
+    def __post_init__(self) -> None:
+        names = [store.name for store in self.stores]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two stores are called {name}")

@@ -1,0 +1,137 @@
+"""What a person means by STORE.
+
+A URL, `@name` from the configuration, a directory, or (to read from; `backups` has more on that) a single
+backup.  Without any: ROOTCELLAR_STORE, then the first store of the configuration.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rootcellar.backup.wrappings import is_wrapping
+from rootcellar.cli import flags, values
+from rootcellar.cli.configuration import reveal
+from rootcellar.errors import ConfigError, UsageError
+from rootcellar.stores.credentials import (
+    AMBIENT,
+    Credentials,
+    DirectoryCredentials,
+    EnvironmentCredentials,
+    FileCredentials,
+)
+from rootcellar.stores.limit import Bandwidth, LimitedStore
+from rootcellar.stores.url import open_store
+
+if TYPE_CHECKING:
+    from rootcellar.cli import schema
+    from rootcellar.cli.context import Context
+    from rootcellar.cli.options import Option
+    from rootcellar.stores.protocol import Store
+
+
+def readable(context: Context) -> Store:
+    """A store to read from.  Raises UsageError (also for a single backup), ConfigError."""
+    found = at(context, word(context))
+    if isinstance(found, Path):
+        raise UsageError(f"{found} is a single backup", hint="this needs a store: a directory or a URL")
+    return found
+
+
+def at(context: Context, named: str | None) -> Store | Path:
+    """What to read from: a store, or a single backup on this machine.  Raises UsageError, ConfigError."""
+    if named is None or named.startswith("@") or "://" in named:
+        return opened(context, named)
+    path = Path(named).expanduser()
+    if path.is_dir() and not is_wrapping(path):
+        return open_store(str(path))
+    if path.exists():
+        return path
+    raise UsageError(
+        f"{path} does not exist", hint="give a store's URL, @NAME, a directory or a snapshot file"
+    )
+
+
+def writable(context: Context) -> Store:
+    """A store to write to, which may not be there yet.  Raises UsageError, ConfigError."""
+    named = word(context)
+    if named is not None and "://" not in named and Path(named).is_file():
+        raise UsageError(f"{named} is a file", hint="a store is a directory or a URL")
+    return opened(context, named, to_write=True)
+
+
+def word(context: Context) -> str | None:
+    """What was written for STORE, here or in the environment."""
+    return context.arguments.operand(flags.STORE) or context.environ.get(flags.STORE_VARIABLE) or None
+
+
+def opened(
+    context: Context, named: str | None, *, to_write: bool = False, forms: Option[str] = flags.CREDENTIALS
+) -> Store:
+    """The store of a URL, a path or @NAME; for None the first that is configured.
+
+    `forms` is the option that says where its keys are, above what the configuration says.  Raises UsageError,
+    ConfigError.
+    """
+    credentials = _credentials(context.arguments.get(forms))
+    if named is not None and not named.startswith("@"):
+        return open_store(named, credentials=credentials or AMBIENT)
+    configured = context.configuration.store(named[1:] if named else None)
+    if to_write and configured.encryption is not None:
+        raise ConfigError(
+            f"store @{configured.name} wants encryption, which this rootcellar cannot do yet",
+            hint="nothing was written; take `encryption` out to store backups as they are",
+        )
+    credentials = credentials or configured_credentials(configured.credentials)
+    return _limited(open_store(reveal(configured.url), credentials=credentials), configured.limits)
+
+
+def planned(context: Context, url: str) -> Store:
+    """The store that a plan names, with the credentials of the configured store of the same URL.
+
+    STORE, when given, is where to read instead: the same objects may have been copied there.
+    Raises UsageError, ConfigError.
+    """
+    if word(context) is not None:
+        return readable(context)
+    for configured in context.configuration.file.stores:
+        found = opened(context, f"@{configured.name}")
+        if found.url == url:
+            return found
+    return opened(context, url)
+
+
+def configured_credentials(written: schema.Credentials) -> Credentials:
+    """The source of keys that the configuration names.  Raises ConfigError."""
+    if written.dir is not None:
+        return DirectoryCredentials(Path(reveal(written.dir)))
+    if written.file is not None:
+        return FileCredentials(Path(reveal(written.file)))
+    if written.env_prefix is not None:
+        return EnvironmentCredentials(reveal(written.env_prefix))
+    return AMBIENT
+
+
+def _credentials(written: str | None) -> Credentials | None:
+    if written is None:
+        return None
+    kind, _, place = written.partition(":")
+    if kind == "dir" and place:
+        return DirectoryCredentials(Path(place).expanduser())
+    if kind == "file" and place:
+        return FileCredentials(Path(place).expanduser())
+    if kind == "env" and place:
+        return EnvironmentCredentials(place)
+    if written == "ambient":
+        return AMBIENT
+    raise UsageError(f"{flags.CREDENTIALS.flag} is {written!r}", hint=flags.CREDENTIALS.help)
+
+
+def _limited(store: Store, limits: schema.Limits) -> Store:
+    if limits.upload is None and limits.download is None:
+        return store
+    return LimitedStore(store, upload=_bandwidth(limits.upload), download=_bandwidth(limits.download))
+
+
+def _bandwidth(rate: str | None) -> Bandwidth | None:
+    return None if rate is None else Bandwidth(values.size(rate.removesuffix("/s")))

@@ -1,0 +1,250 @@
+"""`ls`: what is in a store, what can be got back from it, and whether that was ever tried."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.chain import chains, orphans
+from rootcellar.cli import columns, flags, sources
+from rootcellar.cli.document import Document, Part
+from rootcellar.cli.values import SECOND
+from rootcellar.cli.window import SeenProof, Window, latest_proof, moment, window
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rootcellar.backup.catalogue import Catalogue
+    from rootcellar.backup.chain import Chain
+    from rootcellar.backup.history import Snapshot
+    from rootcellar.cli.console import Console
+    from rootcellar.cli.context import Context
+
+
+class ListedObject(Part, frozen=True):
+    """An object of a chain.  `start` is 0 for a full; `size` is as stored."""
+
+    key: str
+    kind: str
+    start: int
+    last: int
+    size: int
+    captured_at: datetime
+    recorded: bool
+
+
+class ListedChain(Part, frozen=True):
+    """A full and what continues it.  `first` to `last` are its restorable revisions, `missing` what lies
+    behind.
+    """
+
+    objects: tuple[ListedObject, ...]
+    first: int
+    last: int
+    first_time: datetime
+    last_time: datetime
+    size: int
+    missing: tuple[int, int] | None
+    proof: SeenProof | None
+    held: tuple[str, ...]
+    cautions: tuple[str, ...]
+
+
+class Backups(Document, frozen=True):
+    """What `ls` shows.  `problems` are sentences."""
+
+    store: str
+    cluster_id: str | None
+    timeline: int
+    timelines: tuple[int, ...]
+    window: Window
+    chains: tuple[ListedChain, ...]
+    problems: tuple[str, ...]
+
+
+def run(context: Context) -> int:
+    """List a timeline."""
+    store = sources.readable(context)
+    catalogue = read_catalogue(store)
+    wanted = context.arguments.get(flags.TIMELINE)
+    timeline = catalogue.lineage(wanted)[0].timeline
+    listed = _document(store.url, catalogue, timeline)
+    if not context.console.is_text:
+        context.console.document(listed)
+        return 0
+    age = timedelta(microseconds=context.arguments.need(flags.PROOF_AGE) // 1000)
+    told = _Told(context.console, listed, datetime.now(UTC), age.total_seconds())
+    context.console.lines(told.lines(with_objects=context.arguments.has(flags.OBJECTS)))
+    return 0
+
+
+def _document(url: str, catalogue: Catalogue, timeline: int) -> Backups:
+    held = {hold.key: hold.reason for hold in catalogue.holds}
+    return Backups(
+        store=url,
+        cluster_id=catalogue.marker.cluster_id if catalogue.marker else None,
+        timeline=timeline,
+        timelines=tuple(sorted({each.timeline for each in catalogue.snapshots} | {timeline})),
+        window=window(catalogue, timeline),
+        chains=tuple(_chain(catalogue, chain, held) for chain in chains(catalogue, timeline)),
+        problems=tuple(_problems(catalogue, timeline)),
+    )
+
+
+def _chain(catalogue: Catalogue, chain: Chain, held: dict[str, str]) -> ListedChain:
+    snapshots = (chain.full, *chain.deltas)
+    cautions = dict.fromkeys(
+        notice.message for each in snapshots if each.record is not None for notice in each.record.warnings
+    )
+    return ListedChain(
+        objects=tuple(map(_object, snapshots)),
+        first=chain.full.last,
+        last=chain.reach,
+        first_time=moment(chain.full.ended_at),
+        last_time=moment(snapshots[-1].ended_at),
+        size=sum(each.size for each in snapshots),
+        missing=(chain.gap.first, chain.gap.last) if chain.gap is not None else None,
+        proof=latest_proof(catalogue, chain),
+        held=tuple(held[each] for each in (chain.full.name.key,) if each in held),
+        cautions=tuple(cautions),
+    )
+
+
+def _object(snapshot: Snapshot) -> ListedObject:
+    return ListedObject(
+        key=snapshot.key,
+        kind="full" if snapshot.is_full else "delta",
+        start=snapshot.name.start,
+        last=snapshot.last,
+        size=snapshot.size,
+        captured_at=moment(snapshot.ended_at),
+        recorded=snapshot.record is not None,
+    )
+
+
+def _problems(catalogue: Catalogue, timeline: int) -> Iterator[str]:
+    alone = orphans(catalogue, timeline)
+    if alone:
+        yield f"{columns.plural(len(alone), 'delta')} no full leads to, the first {alone[0].key}"
+    for snapshot in catalogue.resized:
+        yield f"{snapshot.key} is not as long as it was when it was written"
+    for record in catalogue.lost:
+        yield f"{record.key} is recorded, but gone"
+    for damage in catalogue.damaged:
+        yield f"{damage.key} cannot be believed: {damage.reason}"
+    if catalogue.strays:
+        many = columns.plural(len(catalogue.strays), "object")
+        yield f"{many} that etcdbrctl would take for a snapshot and is none, the first {catalogue.strays[0]}"
+
+
+class _Told:
+    """The listing in words."""
+
+    def __init__(self, console: Console, listed: Backups, now: datetime, proof_age: float) -> None:
+        self._style = console.out.style
+        self._listed = listed
+        self._now = now
+        self._proof_age = proof_age
+
+    def lines(self, *, with_objects: bool) -> Iterator[str]:
+        listed = self._listed
+        yield self._style(listed.store, "bold")
+        yield f"  {self._whose()}"
+        yield ""
+        if not listed.chains:
+            yield "can restore  nothing: there is no full here"
+        else:
+            yield from self._answers()
+            yield ""
+            yield from self._table()
+        if with_objects:
+            for number, chain in enumerate(listed.chains, 1):
+                yield ""
+                yield from self._objects(number, chain)
+        yield from self._remarks()
+
+    def _whose(self) -> str:
+        listed = self._listed
+        recorded = any(each.recorded for chain in listed.chains for each in chain.objects)
+        nobody = "of no known cluster" if recorded else "no catalogue: written by another tool"
+        whose = f"cluster {listed.cluster_id}" if listed.cluster_id else nobody
+        others = [str(number) for number in listed.timelines if number != listed.timeline]
+        also = f" (others: {', '.join(others)})" if others else ""
+        return f"{whose}, timeline {listed.timeline}{also}"
+
+    def _answers(self) -> Iterator[str]:
+        window = self._listed.window
+        ranges = " and ".join(
+            f"revision {first}" if first == last else f"every revision from {first} to {last}"
+            for first, last in window.ranges
+        )
+        yield f"can restore  {ranges}"
+        span = f"{columns.date(window.first_time)} to {columns.date(window.last_time)}"
+        yield f"             {span}, {self._quiet()}"
+        proven = window.proven
+        if proven is None:
+            yield f"proven       {self._style('never', 'red')}: try `rootcellar verify --level 4`"
+            yield "takes        nobody knows before a proof has tried it"
+            return
+        age = proven.age(self._now)
+        good = age <= self._proof_age
+        told = f"{proven.strongest} up to revision {proven.revision}, {self._ago(proven.finished_at)}"
+        late = "" if good else f", longer ago than {columns.seconds(self._proof_age)}"
+        yield f"proven       {self._style(told, 'green' if good else 'yellow')}{late}"
+        yield f"takes        {columns.seconds(proven.seconds)}, as measured by that proof"
+
+    def _quiet(self) -> str:
+        window = self._listed.window
+        if window.alive_until is not None:
+            return f"unchanged until {columns.date(window.alive_until)}"
+        return self._ago(window.last_time) if window.last_time else ""
+
+    def _ago(self, at: datetime) -> str:
+        return columns.ago(int(at.timestamp() * SECOND), int(self._now.timestamp() * SECOND))
+
+    def _table(self) -> Iterator[str]:
+        rows = [
+            (
+                str(number),
+                columns.short_date(chain.first_time),
+                f"{chain.first} to {chain.last}" if chain.last > chain.first else str(chain.first),
+                columns.short_date(chain.last_time),
+                str(len(chain.objects) - 1),
+                columns.size(chain.size),
+                self._proof(chain.proof),
+                "held" if chain.held else "",
+            )
+            for number, chain in enumerate(self._listed.chains, 1)
+        ]
+        header = ("CHAIN", "TAKEN (UTC)", "REVISIONS", "UP TO (UTC)", "DELTAS", "STORED", "PROVEN", "")
+        lines = list(columns.table(header, rows, right=(0, 4, 5)))
+        yield self._style(lines[0], "dim")
+        yield from lines[1:]
+
+    def _proof(self, proof: SeenProof | None) -> str:
+        if proof is None:
+            return "never"
+        if proof.failed:
+            return f"{proof.failed[0]} FAILED {self._ago(proof.finished_at)}"
+        return f"{proof.strongest} {self._ago(proof.finished_at)}"
+
+    def _objects(self, number: int, chain: ListedChain) -> Iterator[str]:
+        yield self._style(f"chain {number}", "bold")
+        rows = [
+            (each.kind, f"{each.start} to {each.last}", columns.size(each.size), each.key)
+            for each in chain.objects
+        ]
+        yield from columns.table(("KIND", "REVISIONS", "STORED", "OBJECT"), rows, right=(2,))
+
+    def _remarks(self) -> Iterator[str]:
+        remarks = [
+            f"chain {number}: revisions {chain.missing[0]} to {chain.missing[1]} are missing behind it"
+            for number, chain in enumerate(self._listed.chains, 1)
+            if chain.missing is not None
+        ]
+        remarks += [caution for chain in self._listed.chains for caution in chain.cautions]
+        remarks += self._listed.problems
+        if remarks:
+            yield ""
+        yield from (f"{self._style('note:', 'yellow')} {remark}" for remark in dict.fromkeys(remarks))

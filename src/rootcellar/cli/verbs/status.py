@@ -1,0 +1,164 @@
+"""`status`: whether etcd and the store answer, and how far the one is behind the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.cli import columns, connecting, flags, sources
+from rootcellar.cli.document import Document, Part
+from rootcellar.cli.window import Window, window
+from rootcellar.errors import RootcellarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rootcellar.cli.context import Context
+    from rootcellar.etcd.client import EtcdClient
+
+
+class MemberStatus(Part, frozen=True, kw_only=True):
+    """One endpoint.  `error` is why it did not answer; the rest is then empty or 0."""
+
+    endpoint: str
+    error: str | None = None
+    version: str = ""
+    member_id: str = ""
+    is_leader: bool = False
+    is_learner: bool = False
+    revision: int = 0
+    db_size: int = 0
+    db_size_in_use: int = 0
+    errors: tuple[str, ...] = ()
+
+
+class StoreStatus(Part, frozen=True, kw_only=True):
+    """The store.  `error` is why it did not answer."""
+
+    url: str
+    error: str | None = None
+    objects: int = 0
+    cluster_id: str | None = None
+    timeline: int | None = None
+    window: Window | None = None
+
+
+class Status(Document, frozen=True):
+    """`behind` is how many revisions of etcd are in no backup, None where one of both does not answer."""
+
+    store: StoreStatus
+    etcd: tuple[MemberStatus, ...]
+    cluster_id: str | None
+    alarms: tuple[str, ...]
+    behind: int | None
+
+
+def run(context: Context) -> int:
+    """Ask all, and end with the code of what did not answer."""
+    store, failure = _store(context)
+    members: tuple[MemberStatus, ...] = ()
+    cluster: str | None = None
+    alarms: tuple[str, ...] = ()
+    if context.arguments.get(flags.ENDPOINTS) is not None:
+        with connecting.client(context) as client:
+            members, cluster, alarms, trouble = _etcd(client)
+            failure = failure or trouble
+    last = store.window.last if store.window is not None else None
+    live = max((member.revision for member in members), default=0)
+    same = store.cluster_id in (None, cluster)
+    shown = Status(
+        store=store,
+        etcd=members,
+        cluster_id=cluster,
+        alarms=alarms,
+        behind=live - last if live and last is not None and same else None,
+    )
+    if context.console.is_text:
+        context.console.lines(_lines(shown, context))
+    else:
+        context.console.document(shown)
+    return 0 if failure is None else failure.exit_code
+
+
+def _store(context: Context) -> tuple[StoreStatus, RootcellarError | None]:
+    store = sources.readable(context)
+    try:
+        catalogue = read_catalogue(store)
+    except RootcellarError as error:
+        return StoreStatus(url=store.url, error=error.message), error
+    timeline = catalogue.lineage()[0].timeline
+    return (
+        StoreStatus(
+            url=store.url,
+            objects=len(catalogue.snapshots),
+            cluster_id=catalogue.marker.cluster_id if catalogue.marker else None,
+            timeline=timeline,
+            window=window(catalogue, timeline),
+        ),
+        None,
+    )
+
+
+def _etcd(
+    client: EtcdClient,
+) -> tuple[tuple[MemberStatus, ...], str | None, tuple[str, ...], RootcellarError | None]:
+    """Each member's status, the cluster's id and alarms, and the first thing that went wrong."""
+    members, cluster = [], None
+    failure: RootcellarError | None = None
+    for endpoint in client.endpoints:
+        try:
+            status = client.member(endpoint).status()
+        except RootcellarError as error:
+            failure = failure or error
+            members.append(MemberStatus(endpoint=endpoint, error=error.message))
+            continue
+        cluster = f"{status.header.cluster_id:x}"
+        members.append(
+            MemberStatus(
+                endpoint=endpoint,
+                version=str(status.version),
+                member_id=f"{status.header.member_id:x}",
+                is_leader=status.leader == status.header.member_id,
+                is_learner=status.is_learner,
+                revision=status.header.revision,
+                db_size=status.db_size,
+                db_size_in_use=status.db_size_in_use,
+                errors=status.errors,
+            )
+        )
+    try:
+        alarms = tuple(f"{alarm.kind.name} of member {alarm.member_id:x}" for alarm in client.alarms())
+    except RootcellarError as error:
+        return tuple(members), cluster, (), failure or error
+    return tuple(members), cluster, alarms, failure
+
+
+def _lines(shown: Status, context: Context) -> Iterator[str]:
+    style = context.console.out.style
+    store, found = shown.store, shown.store.window
+    yield f"store   {store.url}"
+    if store.error is not None:
+        yield f"        {style(store.error, 'red')}"
+    elif found is not None and found.last is not None:
+        yield f"        {columns.plural(store.objects, 'snapshot')}, timeline {store.timeline}"
+        yield f"        revisions {found.first} to {found.last}, {columns.date(found.last_time)}"
+    else:
+        yield "        answers, and holds no backup"
+    for member in shown.etcd:
+        yield f"etcd    {member.endpoint}"
+        if member.error is not None:
+            yield f"        {style(member.error, 'red')}"
+            continue
+        role = "leader" if member.is_leader else "learner" if member.is_learner else "follower"
+        sizes = f"{columns.size(member.db_size)}, {columns.size(member.db_size_in_use)} in use"
+        yield f"        etcd {member.version}, {role} {member.member_id}, revision {member.revision}, {sizes}"
+        yield from (f"        {style(error, 'red')}" for error in member.errors)
+    yield from (f"alarm   {style(alarm, 'red')}" for alarm in shown.alarms)
+    if shown.cluster_id is not None and store.cluster_id not in (None, shown.cluster_id):
+        told = f"the store is of cluster {store.cluster_id}, etcd is cluster {shown.cluster_id}"
+        yield f"beware  {style(told, 'yellow')}"
+    if shown.behind is not None:
+        behind = (
+            "nothing is missing" if shown.behind <= 0 else f"{shown.behind:,} revisions are in no backup yet"
+        )
+        yield f"behind  {behind}"

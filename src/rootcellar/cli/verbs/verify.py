@@ -1,0 +1,165 @@
+"""`verify`: try what a restore would have to do, and file what came of it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from datetime import datetime  # noqa: TC003  msgspec reads the annotations at run time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.chain import AtRevision, chains
+from rootcellar.backup.plan_restore import Wish, plan_bare, plan_restore
+from rootcellar.backup.records import Check, Finding, Proof, Result
+from rootcellar.backup.unwrapped import Stored
+from rootcellar.backup.verify import LEVELS, keep_proof, verify
+from rootcellar.cli import columns, flags
+from rootcellar.cli.backups import single, source
+from rootcellar.cli.document import Document, Part
+from rootcellar.cli.identity import whoami
+from rootcellar.cli.progress import reading
+from rootcellar.cli.targets import target
+from rootcellar.errors import NothingToRestoreError, ProofError, StoreError, UsageError
+from rootcellar.etcd.process import find_etcd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rootcellar.backup.chain import Target
+    from rootcellar.backup.restore_plan import RestorePlan
+    from rootcellar.cli.arguments import Arguments
+    from rootcellar.cli.context import Context
+    from rootcellar.stores.protocol import Store
+
+_DEFAULT_LEVEL = 4
+
+
+class Verified(Part, frozen=True):
+    """One chain and what was found.  `key` is where the proof was filed, None when it was not."""
+
+    objects: tuple[str, ...]
+    revision: int
+    findings: tuple[Finding, ...]
+    hash_kv: int | None
+    etcd_version: str
+    started_at: datetime
+    finished_at: datetime
+    key: str | None
+
+
+class Verification(Document, frozen=True):
+    """All that was tried.  `passed` is false when any check of any chain failed."""
+
+    store: str
+    passed: bool
+    proofs: tuple[Verified, ...]
+
+
+def run(context: Context) -> int:
+    """Prove one chain, or all."""
+    checks = _checks(context.arguments)
+    with ExitStack() as stack:
+        store, plans, is_kept = _plans(context, stack)
+        proofs = []
+        for plan in plans:
+            proof = _prove(context, store, plan, checks)
+            proofs.append(_verified(proof, _keep(context, store, proof) if is_kept else None))
+            if context.console.is_text:
+                context.console.lines(_lines(context, proofs[-1]))
+    failed = [each for proof in proofs for each in proof.findings if each.result is Result.FAILED]
+    if not context.console.is_text:
+        url = plans[0].store
+        context.console.document(Verification(store=url, passed=not failed, proofs=tuple(proofs)))
+    if failed:
+        raise ProofError(
+            f"{failed[0].check} failed: {failed[0].detail}",
+            hint="take a new full now; `rootcellar ls` shows which other chain reaches far enough",
+        )
+    return 0
+
+
+def _checks(arguments: Arguments) -> frozenset[Check]:
+    level, named = arguments.get(flags.LEVEL), arguments.get(flags.CHECKS)
+    if level is not None and named is not None:
+        raise UsageError("--level and --checks exclude each other", hint="give one of them")
+    if named is None:
+        return LEVELS[int(level) if level is not None else _DEFAULT_LEVEL]
+    known = [check.value for check in Check]
+    for name in named:
+        if name not in known:
+            raise UsageError(f"there is no check {name!r}", hint=f"there are {', '.join(known)}")
+    return frozenset(map(Check, named))
+
+
+def _plans(context: Context, stack: ExitStack) -> tuple[Store, list[RestorePlan], bool]:
+    """The store, a plan for each chain to prove, and whether proofs of them can be filed."""
+    arguments = context.arguments
+    place = source(context)
+    if isinstance(place, Path | Stored):
+        store, planned = stack.enter_context(single(place, arguments.get(flags.SCRATCH)))
+        return store, [plan_bare(store.url, planned, _wish(target(arguments), None))], False
+    catalogue = read_catalogue(place)
+    timeline = arguments.get(flags.TIMELINE)
+    targets = [target(arguments)]
+    if arguments.has(flags.ALL_CHAINS):
+        number = catalogue.lineage(timeline)[0].timeline
+        targets = [AtRevision(chain.reach) for chain in chains(catalogue, number)]
+        if not targets:
+            raise NothingToRestoreError("there is no backup here", hint="check the store's URL and prefix")
+    plans = [plan_restore(catalogue, place.url, _wish(each, timeline)) for each in targets]
+    return place, plans, not arguments.has(flags.NO_RECORD)
+
+
+def _wish(wanted: Target, timeline: int | None) -> Wish:
+    return Wish(wanted, token="proof", timeline=timeline, bump_revision=0, quota=0)  # noqa: S106 - no secret
+
+
+def _prove(context: Context, store: Store, plan: RestorePlan, checks: frozenset[Check]) -> Proof:
+    arguments = context.arguments
+    etcd = find_etcd(arguments.get(flags.ETCD)) if Check.BOOTED in checks else None
+    with reading(context.console, store, plan) as (metered, advance):
+        return verify(
+            metered,
+            plan,
+            checks,
+            by=whoami(),
+            scratch=arguments.get(flags.SCRATCH),
+            etcd=etcd,
+            progress=advance,
+        )
+
+
+def _keep(context: Context, store: Store, proof: Proof) -> str | None:
+    try:
+        return keep_proof(store, proof)
+    except StoreError as error:
+        context.console.warn(f"the proof could not be filed ({error.message})")
+        return None
+
+
+def _verified(proof: Proof, key: str | None) -> Verified:
+    return Verified(
+        objects=tuple(link.key for link in proof.objects),
+        revision=proof.revision,
+        findings=proof.findings,
+        hash_kv=proof.hashkv.hash if proof.hashkv is not None else None,
+        etcd_version=proof.etcd_version,
+        started_at=proof.started_at,
+        finished_at=proof.finished_at,
+        key=key,
+    )
+
+
+_COLOURS = {Result.PASSED: "green", Result.FAILED: "red", Result.SKIPPED: "yellow"}
+
+
+def _lines(context: Context, proof: Verified) -> Iterator[str]:
+    style = context.console.out.style
+    deltas = columns.plural(len(proof.objects) - 1, "delta")
+    reached = f", to revision {proof.revision}" if proof.revision else ""
+    yield f"{proof.objects[0]} and {deltas}{reached}"
+    for finding in proof.findings:
+        result = style(f"{finding.result:<7}", _COLOURS[finding.result])
+        yield f"  {finding.check:<11} {result}  {finding.detail}".rstrip()
+    took = columns.seconds((proof.finished_at - proof.started_at).total_seconds())
+    yield f"  took {took}{f', filed as {proof.key}' if proof.key else ', not filed'}"
