@@ -1,0 +1,320 @@
+"""`ls`, `show`, `verify`, `check` and holds: what a store is worth, and who says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rootcellar.errors import ConfigError, NotFoundError, ProofError, UsageError
+from testbed import binaries
+
+FULL = "Full-00000000-00000127-1795250723.gz"
+DELTA = "Incr-00000212-00000252-1795250731.gz"
+OLD = ("--max-age", "5000d", "--proof-age", "5000d")
+"""The backups under test are as old as they are."""
+
+
+def damage(path):
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+def test_ls_answers_the_three_questions(ok, ebr):
+    store = ebr()
+    shown = ok("ls", store).out
+    assert "no catalogue: written by another tool, timeline 1" in shown
+    assert "can restore  every revision from 127 to 294" in shown
+    assert "2026-11-21 08:45:24 UTC to 2026-11-21 08:45:34 UTC" in shown
+    assert "proven       never" in shown
+    assert "takes        nobody knows" in shown
+    ok("verify", store)
+    shown = ok("ls", store).out
+    assert "proven       replayed up to revision 294" in shown
+    assert "as measured by that proof" in shown
+
+
+def test_a_proof_that_is_too_old_is_not_called_good(terminal, ok, ebr):
+    store = ebr()
+    ok("verify", store)
+    green, yellow = "\x1b[32mreplayed", "\x1b[33mreplayed"
+    assert green in terminal("ls", store, env={"NO_COLOR": ""})[1]
+    assert yellow in terminal("ls", store, "--proof-age", "0s", env={"NO_COLOR": ""})[1]
+
+
+def test_ls_in_json_is_stable(ok, ebr):
+    document = ok("ls", ebr(), "--output", "json").json
+    assert list(document) == [
+        "apiVersion",
+        "kind",
+        "store",
+        "clusterId",
+        "timeline",
+        "timelines",
+        "window",
+        "chains",
+        "problems",
+    ]
+    assert list(document["window"]) == [
+        "ranges",
+        "first",
+        "last",
+        "firstTime",
+        "lastTime",
+        "aliveUntil",
+        "proven",
+    ]
+    (chain,) = document["chains"]
+    assert list(chain) == [
+        "objects",
+        "first",
+        "last",
+        "firstTime",
+        "lastTime",
+        "size",
+        "missing",
+        "proof",
+        "held",
+        "cautions",
+    ]
+    assert list(chain["objects"][0]) == [
+        "key",
+        "kind",
+        "start",
+        "last",
+        "size",
+        "capturedAt",
+        "recorded",
+    ]
+    assert (chain["first"], chain["last"], len(chain["objects"])) == (127, 294, 5)
+
+
+def test_ls_names_what_is_missing_and_what_is_adrift(ok, ebr):
+    store = ebr()
+    (store / "v2" / DELTA).unlink()
+    shown = ok("ls", store).out
+    assert "every revision from 127 to 211" in shown
+    assert "chain 1: revisions 212 to 252 are missing behind it" in shown
+    assert "1 delta no full leads to, the first v2/Incr-00000253-00000294" in shown
+
+
+def test_ls_of_an_empty_store_says_so(ok, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "can restore  nothing" in ok("ls", tmp_path / "empty").out
+
+
+def test_ls_of_a_single_file_is_refused_with_a_way_out(cli, ebr):
+    result = cli("ls", ebr() / "v2" / FULL)
+    assert result.code == UsageError.exit_code
+    assert "is a single backup" in result.err
+
+
+def test_objects_are_listed_chain_by_chain(ok, ebr):
+    shown = ok("ls", ebr(), "--objects").out
+    assert shown.count("v2/Incr-") == 4
+
+
+def test_show_tells_all_of_one_object(ok, cli, ebr):
+    store = ebr()
+    ok("verify", store)
+    ok("hold", "add", store, FULL, "--reason", "before the upgrade")
+    for name in (FULL, f"v2/{FULL}"):
+        shown = ok("show", store, name).out
+        assert "up to 127, or somewhat more: only reading it tells" in shown
+        assert "record      none" in shown
+        assert "listed, hash, structure, replayed" in shown
+        assert "held        before the upgrade" in shown
+    document = ok("show", store, FULL, "--output", "json").json
+    assert (document["kind"], document["type"], document["last"]) == ("Object", "full", 127)
+    assert cli("show", store, "nonsense").code == NotFoundError.exit_code
+
+
+@pytest.mark.parametrize(
+    ("level", "passed"),
+    [
+        (1, ["listed"]),
+        (2, ["listed", "hash"]),
+        (3, ["listed", "hash", "structure"]),
+        (4, ["listed", "hash", "structure", "replayed"]),
+    ],
+)
+def test_each_level_proves_more(ok, ebr, level, passed):
+    store = ebr()
+    document = ok("verify", store, "--level", level, "--output", "json").json
+    (proof,) = document["proofs"]
+    assert [each["check"] for each in proof["findings"] if each["result"] == "passed"] == passed
+    assert (store / proof["key"]).is_file()
+    assert document["passed"] is True
+
+
+def test_the_last_level_starts_an_etcd(ok, ebr):
+    etcd = binaries.etcd("3.5").etcd
+    (proof,) = ok("verify", ebr(), "--level", 5, "--etcd", etcd, "--output", "json").json["proofs"]
+    assert proof["findings"][-1]["check"] == "booted"
+    assert proof["findings"][-1]["result"] == "passed"
+    assert proof["etcdVersion"].startswith("3.5.")
+
+
+def test_a_proof_needs_not_be_filed(ok, ebr):
+    store = ebr()
+    (proof,) = ok("verify", store, "--no-record", "--output", "json").json["proofs"]
+    assert proof["key"] is None
+    assert not (store / "catalogue").exists()
+
+
+def test_checks_may_be_named(ok, cli, ebr):
+    store = ebr()
+    (proof,) = ok("verify", store, "--checks", "listed,replayed", "--output", "json").json["proofs"]
+    assert {each["check"] for each in proof["findings"]} == {"listed", "replayed"}
+    assert cli("verify", store, "--checks", "nonsense").code == UsageError.exit_code
+    assert cli("verify", store, "--checks", "hash", "--level", "2").code == UsageError.exit_code
+
+
+def test_a_damaged_object_fails_its_proof_by_name(cli, ok, ebr):
+    store = ebr()
+    damage(store / "v2" / DELTA)
+    result = cli("verify", store)
+    assert result.code == ProofError.exit_code
+    assert f"v2/{DELTA}" in result.err
+    assert "hash        failed" in result.out
+    assert "hash FAILED" in ok("ls", store).out
+    document = json.loads(cli("verify", store, "--output", "json").out)
+    assert document["passed"] is False
+
+
+def test_all_chains_are_proven(ok, ebr):
+    document = ok("verify", ebr(), "--all", "--output", "json").json
+    assert len(document["proofs"]) == 1
+
+
+def test_a_single_file_is_proven_and_its_proof_kept_nowhere(ok, ebr):
+    store = ebr()
+    (proof,) = ok("verify", store / "v2" / FULL, "--output", "json").json["proofs"]
+    assert (proof["revision"], proof["key"]) == (127, None)
+    assert not (store / "catalogue").exists()
+
+
+def test_check_is_fine_where_all_is_proven(cli, ok, ebr):
+    store = ebr()
+    ok("verify", store)
+    result = cli("check", store, *OLD)
+    assert result.code == 0
+    assert result.out.startswith("ROOTCELLAR OK - revision 294, ")
+    assert " | backup_age=" in result.out
+    assert result.out.count("\n") == 1
+
+
+def test_check_warns_of_what_was_never_proven(cli, ebr):
+    result = cli("check", ebr(), *OLD)
+    assert result.code == 1
+    assert result.out.startswith("ROOTCELLAR WARNING - nothing was ever proven by a replay")
+
+
+def test_check_warns_of_a_proof_that_is_old(cli, ok, ebr):
+    store = ebr()
+    ok("verify", store)
+    result = cli("check", store, "--max-age", "5000d", "--proof-age", "0s")
+    assert result.code == 1
+    assert "the newest proof is" in result.out
+
+
+@pytest.mark.parametrize("name", [FULL, DELTA])
+def test_check_is_critical_where_something_is_gone(cli, ok, ebr, name):
+    store = ebr()
+    ok("verify", store)
+    (store / "v2" / name).unlink()
+    result = cli("check", store, *OLD)
+    assert result.code == 2
+    assert result.out.startswith("ROOTCELLAR CRITICAL - ")
+
+
+def test_check_is_critical_where_the_newest_backup_is_old(cli, ebr):
+    result = cli("check", ebr(), "--max-age", "1s")
+    assert result.code == 2
+    assert "the newest backup is" in result.out
+
+
+def test_check_is_critical_where_a_proof_failed(cli, ebr):
+    store = ebr()
+    damage(store / "v2" / DELTA)
+    cli("verify", store)
+    result = cli("check", store, *OLD)
+    assert result.code == 2
+    assert "hash failed" in result.out
+
+
+def test_check_is_unknown_where_the_store_does_not_answer(cli):
+    result = cli("check", "/nowhere/at/all")
+    assert result.code == 3
+    assert result.out == "ROOTCELLAR UNKNOWN - /nowhere/at/all does not exist\n"
+
+
+def test_check_in_json_has_the_same_exit_code(cli, ebr):
+    result = cli("check", ebr(), *OLD, "--output", "json")
+    assert result.code == 1
+    assert (result.json["kind"], result.json["state"], result.json["exitCode"]) == (
+        "CheckResult",
+        "WARNING",
+        1,
+    )
+
+
+def test_limits_of_age_may_stand_in_the_configuration(cli, ebr, config):
+    config("policy: {backup-age: 5000d, proof-age: 1s}\n")
+    assert cli("check", ebr()).code == 1
+
+
+def test_a_hold_is_added_listed_and_released(ok, cli, ebr):
+    store = ebr()
+    assert "nothing is held" in ok("hold", "list", store).err
+    held = ok("hold", "add", store, FULL, "--reason", "audit", "--through", 252, "--output", "json").json
+    assert (held["kind"], held["key"], held["through"]) == ("Held", f"v2/{FULL}", 252)
+    assert held["id"] in ok("hold", "list", store).out
+    assert ok("hold", "list", store, "--output", "json").json["holds"][0]["reason"] == "audit"
+    assert "held" in ok("ls", store).out
+    ok("hold", "release", store, held["id"], "--reason", "done")
+    assert ok("hold", "list", store, "--output", "json").json["holds"] == []
+    again = cli("hold", "release", store, held["id"], "--reason", "done")
+    assert again.code == NotFoundError.exit_code
+
+
+def test_a_hold_is_of_a_full_and_has_a_reason(cli, ebr):
+    store = ebr()
+    assert cli("hold", "add", store, DELTA, "--reason", "x").code == UsageError.exit_code
+    missing = cli("hold", "add", store, FULL)
+    assert missing.code == UsageError.exit_code
+    assert "--reason is needed" in missing.err
+
+
+def test_an_import_becomes_a_full_that_can_be_proven(ok, cli, ebr, tmp_path):
+    backup, store = ebr() / "v2" / FULL, tmp_path / "imported"
+    first = ok("import", backup, store, "--output", "json").json
+    assert (first["kind"], first["revision"], first["repeated"]) == ("ImportedBackup", 127, False)
+    assert ok("import", backup, store, "--output", "json").json["repeated"] is True
+    url = f"file://{backup.parent}/{backup.name}"
+    assert ok("import", url, store, "--output", "json").json["repeated"] is True
+    ok("verify", store)
+    shown = ok("ls", store).out
+    assert "revision 127" in shown
+    assert f"imported from {FULL}" in shown
+    elsewhere = cli("import", backup, ebr("gzip-3.4"))
+    assert elsewhere.code == 34
+    assert "import into a prefix of its own" in elsewhere.err
+
+
+def test_what_is_no_backup_is_not_imported(cli, tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("nothing of the kind\n" * 100)
+    result = cli("import", path, tmp_path / "store")
+    assert result.code == 20
+    assert "is not an etcd database" in result.err
+    assert not Path(tmp_path / "store").exists() or not list(Path(tmp_path / "store").rglob("Full-*"))
+
+
+def test_an_object_to_import_needs_its_key(cli, tmp_path):
+    result = cli("import", "s3://", tmp_path / "store")
+    assert result.code == UsageError.exit_code
+    unknown = cli("import", "@main/x", tmp_path / "store")
+    assert unknown.code == ConfigError.exit_code

@@ -1,0 +1,100 @@
+import socket
+import time
+
+import pytest
+
+from rootcellar.errors import EtcdUnavailableError
+from rootcellar.etcd.client import EtcdClient
+from rootcellar.etcd.process import LoopbackPort
+
+
+@pytest.fixture
+def dead():
+    """An endpoint where nothing listens."""
+    port = LoopbackPort()
+    yield f"http://127.0.0.1:{port.number}"
+    port.close()
+
+
+@pytest.fixture
+def mute():
+    """An endpoint that accepts connections and never says a word."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_reads_writes_and_streams_pass_over_a_dead_endpoint(dead, shared):
+    with EtcdClient([dead, *shared.endpoints]) as client:
+        assert client.put(b"failover", b"1").revision == shared.header().revision
+    with EtcdClient([dead, *shared.endpoints]) as client:
+        assert client.header().revision == shared.header().revision
+    with EtcdClient([dead, *shared.endpoints]) as client, client.snapshot() as stream:
+        assert stream.endpoint == shared.endpoints[0]
+        assert sum(map(len, stream)) == stream.size + 32
+    with EtcdClient([dead, *shared.endpoints]) as client, client.watch(shared.header().revision) as watch:
+        assert watch.get(20).last == shared.header().revision
+
+
+def test_a_read_passes_over_an_endpoint_that_never_answers(mute, shared):
+    with EtcdClient([mute, *shared.endpoints], timeout=20) as client:
+        before = time.monotonic()
+        assert client.header().revision == shared.header().revision
+        assert time.monotonic() - before < 11
+        before = time.monotonic()
+        client.header()
+        assert time.monotonic() - before < 1, "the endpoint that answered is asked first from then on"
+
+
+def test_when_none_answers_each_is_named_with_its_reason(dead, mute):
+    with (
+        EtcdClient([dead, mute], timeout=1) as client,
+        pytest.raises(EtcdUnavailableError, match="refused") as caught,
+    ):
+        client.header()
+    assert dead in caught.value.message
+    assert mute in caught.value.message
+    assert "is etcd running there" in caught.value.hint
+
+
+def test_a_host_that_does_not_exist_is_told():
+    with (
+        EtcdClient(["http://etcd.invalid:2379"], timeout=5) as client,
+        pytest.raises(EtcdUnavailableError) as caught,
+    ):
+        client.header()
+    assert "etcd.invalid" in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_write_that_may_have_arrived_is_not_repeated(three):
+    with EtcdClient([member.client_url for member in three], timeout=5) as client:
+        client.put(b"a", b"1")
+        asked = next(m for m in three if m.client_url == client.endpoints[0])
+        others = [member for member in three if member is not asked]
+        for member in others:
+            member.kill()
+        with pytest.raises(EtcdUnavailableError) as caught:
+            client.put(b"a", b"2")
+        assert asked.client_url in caught.value.message
+        assert not any(member.client_url in caught.value.message for member in others)
+
+
+def test_reads_wait_out_an_election(three):
+    with EtcdClient([member.client_url for member in three], timeout=20) as client:
+        revision = client.put(b"a", b"1").revision
+        three[0].kill()
+        three[1].kill()
+        three[1].start()
+        assert client.header().revision == revision
+
+
+def test_a_cluster_without_leader_says_so(three):
+    with EtcdClient([three[0].client_url], timeout=3) as client:
+        client.put(b"a", b"1")
+        three[1].kill()
+        three[2].kill()
+        with pytest.raises(EtcdUnavailableError) as caught:
+            client.header()
+        assert caught.value.hint
