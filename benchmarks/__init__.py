@@ -1,0 +1,1 @@
+"""The bars of the design, measured beside their yardsticks in one run."""
