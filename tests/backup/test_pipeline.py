@@ -109,11 +109,14 @@ class Faulty:
         self.start = start
         self.read = []
 
-    def get(self, key, *, start=0, end=None):
+    def stat(self, key):
+        return self.store.stat(key)
+
+    def get(self, key, *, start=0, end=None, etag=None):
         self.read.append(start)
         if start == self.start:
             raise TransientError("cut off")
-        return self.store.get(key, start=start, end=end)
+        return self.store.get(key, start=start, end=end, etag=etag)
 
 
 def test_a_range_that_fails_ends_the_download_with_its_error(store, small_ranges):
@@ -123,6 +126,15 @@ def test_a_range_that_fails_ends_the_download_with_its_error(store, small_ranges
     with pytest.raises(TransientError, match="cut off"):
         list(stream)
     assert max(faulty.read) <= 7000 + pipeline.PARALLEL_RANGES * 1000
+
+
+def test_a_download_never_mixes_an_object_with_its_successor(store, small_ranges):
+    store.put("an/object", [b"a" * 50_000])
+    stream = download(store, "an/object", 50_000)
+    assert next(stream) == b"a" * 1000
+    store.put("an/object", [b"b" * 50_000])
+    with pytest.raises(NotFoundError):
+        list(stream)
 
 
 def test_a_download_that_is_given_up_leaves_no_thread(store, small_ranges):

@@ -81,17 +81,21 @@ def ahead(items: Iterable[T], depth: int = 4) -> Generator[T, None, None]:
 
 
 def download(store: Store, key: str, size: int) -> Iterator[bytes]:
-    """An object's bytes in order, fetched as PARALLEL_RANGES ranges at a time.  Memory: those ranges."""
+    """An object's bytes in order, fetched as PARALLEL_RANGES ranges at a time.  Memory: those ranges.
+
+    All are of one object: where another takes its place meanwhile, NotFoundError.
+    """
     if size <= 2 * RANGE:
         yield from store.get(key)
         return
+    etag = store.stat(key).etag
     ranges = iter(range(0, size, RANGE))
     with ThreadPoolExecutor(PARALLEL_RANGES, thread_name_prefix="download") as pool:
         under_way: deque[Future[bytes]] = deque()
 
         def start_next() -> None:
             for at in ranges:
-                under_way.append(pool.submit(_range, store, key, at, min(at + RANGE, size)))
+                under_way.append(pool.submit(_range, store, key, at, min(at + RANGE, size), etag))
                 return
 
         try:
@@ -106,5 +110,5 @@ def download(store: Store, key: str, size: int) -> Iterator[bytes]:
                 future.cancel()
 
 
-def _range(store: Store, key: str, start: int, end: int) -> bytes:
-    return b"".join(store.get(key, start=start, end=end))
+def _range(store: Store, key: str, start: int, end: int, etag: str | None) -> bytes:
+    return b"".join(store.get(key, start=start, end=end, etag=etag))
