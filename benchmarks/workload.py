@@ -45,6 +45,7 @@ SIZES = {
     "small": Size("small", 20_000, 3000, 10_000),
     "R": Size("R", 200_000, 3000, 100_000),
 }
+SMALL_VALUES = Size("small values", 1_000_000, 60, 0)
 
 
 class Values:
