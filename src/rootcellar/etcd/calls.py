@@ -66,6 +66,7 @@ LEASES = Call(
 MEMBER_ADD = Call("Cluster/MemberAdd", pb.MemberAddRequest, pb.MemberAddResponse, _ADMIN)
 MEMBER_REMOVE = Call("Cluster/MemberRemove", pb.MemberRemoveRequest, pb.MemberRemoveResponse, _ADMIN)
 MEMBER_PROMOTE = Call("Cluster/MemberPromote", pb.MemberPromoteRequest, pb.MemberPromoteResponse, _ADMIN)
+MEMBER_UPDATE = Call("Cluster/MemberUpdate", pb.MemberUpdateRequest, pb.MemberUpdateResponse, _ADMIN)
 MEMBER_LIST = Call(
     "Cluster/MemberList", pb.MemberListRequest, pb.MemberListResponse, "any user", repeatable=True
 )

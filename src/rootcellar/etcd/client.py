@@ -301,6 +301,10 @@ class EtcdClient:
         """Make a learner a voter.  EtcdError while it lags."""
         self._ask(calls.MEMBER_PROMOTE, pb.MemberPromoteRequest(ID=member_id))
 
+    def member_update(self, member_id: int, peer_urls: Sequence[str]) -> None:
+        """Have a member reached by other peer URLs."""
+        self._ask(calls.MEMBER_UPDATE, pb.MemberUpdateRequest(ID=member_id, peerURLs=peer_urls))
+
     def member_remove(self, member_id: int) -> None:
         self._ask(calls.MEMBER_REMOVE, pb.MemberRemoveRequest(ID=member_id))
 
