@@ -22,8 +22,8 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 NEWEST ?= $(shell for minor in 15 14 13 12; do \
 	for python in python3.$$minor "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.$$minor.*/bin/python; do \
 	"$$python" $(RUNS_US) && { echo "$$python"; exit; }; done; done)
-# Test workers.  Each may run a few servers, so many cores do not help for ever.
-WORKERS ?= auto --maxprocesses=4
+# Test workers: two for each core, because most tests wait for a server most of the time; at most eight.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? 2 * cores : 8)))
 
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal

@@ -177,7 +177,7 @@ def test_put_back_asks_on_a_terminal(terminal, ok, live, store):
 
 def test_progress_of_a_capture_is_shown_on_a_terminal(terminal, live, store):
     code, shown = terminal("snapshot", "full", store)
-    assert code == 0
+    assert code == 0, shown
     assert "Full-00000000-00000021" in shown
 
 

@@ -56,7 +56,10 @@ def told_result(plan: RestorePlan, restored: Restored) -> Iterator[str]:
     yield ""
     yield f"restored to revision {restored.revision} in {seconds['total']}"
     yield f"  time        {parts}"
-    yield f"  HashKV      {hashkv.hash} at revision {hashkv.revision}, compacted at {hashkv.compact_revision}"
+    compacted = (
+        f"compacted at {hashkv.compact_revision}" if hashkv.compact_revision >= 0 else "never compacted"
+    )
+    yield f"  HashKV      {hashkv.hash} at revision {hashkv.revision}, {compacted}"
     yield f"  compared    {_compared(restored)}"
     if restored.last_time:
         yield f"  last event  {restored.last_time}"

@@ -117,7 +117,9 @@ class _Play:
             after = state(client, before.revision)
             self._tell(f"etcd {self._binary.version} serves at {etcd.client_url}")
             self._say("Go on backing up: history has forked, and the store is told")
-            self._rootcellar("snapshot", "full", _STORE, "--endpoints", etcd.client_url)
+            self._rootcellar(
+                "snapshot", "full", _STORE, "--live-hash", "full", "--endpoints", etcd.client_url
+            )
         self._say("Was that luck? Prove the new backup: restore it to scratch, and start an etcd there")
         self._rootcellar("verify", _STORE, "--level", 5, "--etcd", self._binary.path)
         report = DemoReport(
