@@ -219,6 +219,28 @@ def put_in_force(data_dir: Path, now: datetime) -> Path | None:
         return next((path for path in (new / OLD / MEMBER, new / MEMBER) if path.exists()), None)
 
 
+def set_aside(data_dir: Path, now: datetime) -> Path | None:
+    """Take `member` to quarantine with nothing in its place; where it is, None where there was none.
+
+    A crash before the one rename leaves it in force, a crash after it leaves it whole in quarantine.
+    Raises TargetError (an etcd runs on it), OSError.
+    """
+    member = data_dir / MEMBER
+    if not member.exists():
+        return None
+    refuse_running_etcd(data_dir)
+    found = _quarantine(data_dir, member, now)
+    sync_directory(data_dir)
+    return found
+
+
+def quarantines(data_dir: Path) -> list[tuple[datetime, Path]]:
+    """The old members kept in a data directory with the times they were taken aside, oldest first."""
+    top = data_dir / QUARANTINE
+    found = _quarantines(top) if top.is_dir() else []
+    return [(_moment(path.name), path / MEMBER) for path in found if any(path.iterdir())]
+
+
 def _swap_in_two(data_dir: Path) -> None:
     new, member = data_dir / NEW, data_dir / MEMBER
     (new / OLD).mkdir(mode=0o700)

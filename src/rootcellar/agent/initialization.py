@@ -1,0 +1,202 @@
+"""What is done before etcd starts: the facts are gathered, a plan is made of them, and carried out.
+
+No step loses anything: data goes to quarantine by one rename, a restore swaps in one step, and a member is
+removed only while a quorum answers without it.  Killed between two steps, the next start finds the facts
+changed and plans the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rootcellar.agent.start_plan import Deed, Facts, StartPlan, StoreFacts, StoreState, plan_start
+from rootcellar.agent.validation import Mode, Validation, against_store, keep_guard, validate
+from rootcellar.backup import place
+from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.chain import Latest, plan_chain
+from rootcellar.backup.plan_restore import Wish, plan_restore
+from rootcellar.backup.restore import restore
+from rootcellar.errors import (
+    ChainError,
+    ConfigError,
+    EtcdUnavailableError,
+    NothingToRestoreError,
+    StoreError,
+    TargetError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rootcellar.agent.members import MemberControl, MemberLeases
+    from rootcellar.backup.restore import Restored
+    from rootcellar.stores.protocol import Store
+
+_SPARED = timedelta(days=1)
+"""No start pushes a quarantine out that is younger: what keeps failing must not eat what it failed on."""
+
+
+def store_facts(store: Store | None) -> StoreFacts:
+    """What the store holds.  Never raises for a store that does not answer."""
+    if store is None:
+        return StoreFacts(StoreState.NONE)
+    try:
+        catalogue = read_catalogue(store)
+    except StoreError as error:
+        return StoreFacts(StoreState.UNREACHABLE, told=error.message)
+    if not catalogue.snapshots:
+        return StoreFacts(StoreState.EMPTY)
+    try:
+        latest = plan_chain(catalogue, Latest()).reach
+    except (NothingToRestoreError, ChainError) as error:
+        return StoreFacts(StoreState.BROKEN, told=error.message)
+    pending = (
+        catalogue.pending_intent(cluster) for cluster in {each.cluster_id for each in catalogue.intents}
+    )
+    forks = {intent.cluster_id: intent.revision for intent in pending if intent is not None}
+    return StoreFacts(StoreState.HOLDS, latest, forks=forks)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where and as whom etcd is to start.
+
+    `initial_cluster` maps member names to peer URLs, in the order of the configuration.  `store` opens the
+    store, `control` speaks for a cluster of several.  `namespace` is for the safe guard.  `quota` in bytes.
+    """
+
+    data_dir: Path
+    name: str
+    initial_cluster: Mapping[str, tuple[str, ...]]
+    token: str
+    quota: int
+    store: Callable[[], Store] | None = None
+    control: MemberControl | None = None
+    leases: MemberLeases | None = None
+    namespace: str = ""
+    peer_urls: tuple[str, ...] = ()
+
+    @property
+    def own_peer_urls(self) -> tuple[str, ...]:
+        return self.peer_urls or self.initial_cluster.get(self.name, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Initialized:
+    """What was done.  `warnings` are for the log."""
+
+    plan: StartPlan
+    found: Validation
+    restored: Restored | None = None
+    quarantined: Path | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def joins(self) -> bool:
+        """Whether etcd has to be started as a member of an existing cluster."""
+        return self.plan.deed is Deed.JOIN
+
+
+def initialize(
+    home: Home, mode: Mode, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> Initialized:
+    """Make the data directory fit to start etcd on.  Raises RootcellarError where it must not be started."""
+    if home.data_dir.is_dir():
+        with place.locked(home.data_dir):
+            place.settle(home.data_dir, now())
+    found = validate(home.data_dir, mode, namespace=home.namespace)
+    store, facts = _gather(home, found)
+    plan = plan_start(facts)
+    warnings = [*facts.found.remarks]
+    if facts.store.state in (StoreState.UNREACHABLE, StoreState.BROKEN):
+        warnings.append(f"{facts.store.state.value}: {facts.store.told}")
+    if plan.error is not None:
+        raise plan.error
+    done = _carry_out(home, plan, facts, store, now)
+    keep_guard(home.data_dir, home.namespace)
+    quarantined, restored = done
+    return Initialized(plan, facts.found, restored, quarantined, tuple(warnings))
+
+
+def _gather(home: Home, found: Validation) -> tuple[Store | None, Facts]:
+    several = len(home.initial_cluster) > 1
+    cluster = None
+    if several and home.control is not None:
+        try:
+            cluster = home.control.cluster()
+        except EtcdUnavailableError:
+            cluster = None
+    # The store is asked only where its answer counts: a healthy member of several starts without it.
+    asked = not (several and (cluster is not None or found.valid))
+    store, held = _opened(home) if asked else (None, StoreFacts(StoreState.NONE))
+    if not several and (expected := held.expected(found.cluster_id)) is not None:
+        found = against_store(found, expected)
+    registered = home.leases.registered() if several and home.leases is not None else None
+    founders = tuple(home.initial_cluster)
+    return store, Facts(home.name, home.own_peer_urls, founders, found, held, cluster, registered)
+
+
+def _opened(home: Home) -> tuple[Store | None, StoreFacts]:
+    if home.store is None:
+        return None, store_facts(None)
+    try:
+        store = home.store()
+    except (ConfigError, StoreError) as error:  # its credentials cannot be read just now
+        return None, StoreFacts(StoreState.UNREACHABLE, told=error.message)
+    return store, store_facts(store)
+
+
+def _carry_out(
+    home: Home, plan: StartPlan, facts: Facts, store: Store | None, now: Callable[[], datetime]
+) -> tuple[Path | None, Restored | None]:
+    if plan.aside or plan.deed is Deed.RESTORE:
+        _refuse_a_third(home.data_dir, now())
+    if plan.deed is Deed.RESTORE:
+        assert store is not None  # noqa: S101  a restore is planned from what it holds
+        restored = _restore(home, facts, store, now)
+        return (Path(restored.quarantined[-1]) if restored.quarantined else None), restored
+    if plan.remove is not None:
+        assert home.control is not None  # noqa: S101  the plan is made from its answer
+        home.control.remove(plan.remove)
+    # A crash here leaves a member that the cluster does not list: the next start takes its data aside.
+    quarantined = None
+    if plan.aside:
+        with place.locked(home.data_dir):
+            quarantined = place.set_aside(home.data_dir, now())
+    # A crash here leaves no data, and a cluster that does not list us: the next start joins.
+    if plan.add:
+        assert home.control is not None  # noqa: S101  as above
+        home.control.add_learner(facts.peer_urls)
+    return quarantined, None
+
+
+def _restore(home: Home, facts: Facts, store: Store, now: Callable[[], datetime]) -> Restored:
+    wish = Wish(
+        target=Latest(),
+        token=home.token,
+        members=tuple(f"{home.name}={url}" for url in facts.peer_urls),
+        quota=home.quota,
+        announce=True,
+    )
+    plan = plan_restore(read_catalogue(store), store.url, wish)
+    restored = restore(plan, store, {home.name: home.data_dir}, replace=True, now=now)
+    if restored is None:
+        # What came of this very restore is there, and has gone bad since: it is not to be taken for done.
+        with place.locked(home.data_dir):
+            place.set_aside(home.data_dir, now())
+        restored = restore(plan, store, {home.name: home.data_dir}, replace=True, now=now)
+    assert restored is not None  # noqa: S101  nothing is there any more that it could be
+    return restored
+
+
+def _refuse_a_third(data_dir: Path, now: datetime) -> None:
+    """Raise TargetError where taking data aside would push out what was kept within a day."""
+    kept = place.quarantines(data_dir)
+    if len(kept) >= place.QUARANTINES_KEPT and kept[0][0] > now - _SPARED:
+        raise TargetError(
+            f"data was taken to quarantine {len(kept)} times within a day: {kept[0][1]} would be lost",
+            hint="find out what damages it; move the quarantines elsewhere to go on",
+        )
