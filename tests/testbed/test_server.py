@@ -69,7 +69,8 @@ def test_a_port_in_use_is_not_given():
 
 
 def test_two_processes_are_given_no_port_in_common():
-    script = "from testbed.ports import free_port; print(*{free_port() for _ in range(300)}, flush=True); input()"
+    say = "print(*(free_port() for _ in range(300)), flush=True)"
+    script = f"from testbed.ports import free_port; {say}; input()"
     with subprocess.Popen(
         [sys.executable, "-c", script], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as other:
