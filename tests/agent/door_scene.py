@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
+import time
+import urllib.error
+import urllib.request
 from contextlib import contextmanager
 
 from rootcellar.agent.initialization import Home
+from rootcellar.agent.serving import serving
+from rootcellar.backup import names
 from rootcellar.etcd.client import EtcdClient
 from tests.backup.source import Source
 
@@ -81,3 +88,85 @@ class Leases:
 
     def registered(self):
         return None if self._names is None else frozenset(self._names)
+
+
+class PlainSnapshotter:
+    """Snapshots taken without a session: what the tests of captures use, behind the protocol of the API."""
+
+    def __init__(self, client, store, *, leader="", healthy=True):
+        self._source, self._store = Source(client, store), store
+        self.leads_at, self.is_healthy = leader, healthy
+
+    async def full(self, *, final):
+        return await asyncio.to_thread(self._take, self._source.full)
+
+    async def delta(self):
+        newest = await asyncio.to_thread(self._source.client.header)
+        if newest.revision <= self._source.last:
+            return None
+        return await asyncio.to_thread(self._take, self._source.delta)
+
+    def _take(self, take):
+        before = {info.key for info in self._store.list()}
+        take()
+        (key,) = {info.key for info in self._store.list()} - before
+        return names.parse(key)
+
+    async def latest(self):
+        taken = [names.parse(info.key) for info in self._store.list()]
+        taken.sort(key=lambda name: name.order)
+        full = next((name for name in reversed(taken) if name.kind is names.Kind.FULL), None)
+        return full, [name for name in taken if full is not None and name.start > full.last]
+
+    def healthy(self):
+        return self.is_healthy
+
+    def leader(self):
+        return self.leads_at
+
+
+@contextmanager
+def served(make_routes, **tls):
+    """Serve routes made inside a running loop, in a thread of its own; the base URL."""
+    ready, over = threading.Event(), None
+    found = {}
+
+    async def run():
+        nonlocal over
+        over = asyncio.Event()
+        found["loop"] = asyncio.get_running_loop()
+        async with serving(make_routes(), "127.0.0.1", 0, **tls) as port:
+            found["port"] = port
+            ready.set()
+            await over.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(run(),))
+    thread.start()
+    assert ready.wait(20)
+    try:
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{found['port']}"
+    finally:
+        found["loop"].call_soon_threadsafe(over.set)
+        thread.join()
+
+
+def ask(url, method="GET", context=None):
+    """(code, body, headers) of one request."""
+    request = urllib.request.Request(url, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+            return answer.status, answer.read(), answer.headers
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read(), error.headers
+
+
+def eventually(check, seconds=60):
+    """What `check` returns once it is true; the condition is polled, and the time is bounded."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = check()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        threading.Event().wait(0.05)
