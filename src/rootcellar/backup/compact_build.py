@@ -1,0 +1,223 @@
+"""Making the folded full in scratch: the chain's database, written anew, proven, hashed and compressed.
+
+Nothing here writes to the store.  What comes out is equal to the chain by structure, revision and HashKV,
+or an error is raised.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rootcellar.backup import codecs, compact_database
+from rootcellar.backup.capture_publisher import Tally
+from rootcellar.backup.database import Piece, apply_deltas, write_full
+from rootcellar.backup.delta import parse_time
+from rootcellar.backup.history import SECOND
+from rootcellar.backup.pipeline import ahead
+from rootcellar.backup.preflight import estimate
+from rootcellar.backup.records import Lease
+from rootcellar.backup.replay import StoredDelta
+from rootcellar.backup.restore import proven_bytes
+from rootcellar.backup.rows import Window
+from rootcellar.bolt.append import Transaction
+from rootcellar.bolt.check import check
+from rootcellar.bolt.file import BoltFile
+from rootcellar.errors import ChainError, DamagedObjectError, ProofError, TargetError
+from rootcellar.mvcc.hashkv import hash_kv
+from rootcellar.mvcc.meta import StoreMeta, leases
+from rootcellar.mvcc.probe import SnapshotProbe
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from rootcellar.backup.chain import ChainPlan
+    from rootcellar.backup.compact_plan import Fold
+    from rootcellar.backup.database import Progress
+    from rootcellar.backup.restore_plan import PlannedObject, RestorePlan
+    from rootcellar.mvcc.hashkv import HashKV
+    from rootcellar.mvcc.probe import SnapshotFacts
+    from rootcellar.stores.protocol import Store
+
+_CHUNK = 1 << 20
+_CLEARED = "the store was not changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """The new database, proven, and what its record says.  `read`: sha256 by key of all that was read."""
+
+    path: Path
+    hashkv: HashKV
+    last_change: str | None
+    leases: tuple[Lease, ...]
+    auth_revision: int
+    captured_at: datetime
+    base_size: int
+    rows_dropped: int
+    read: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The object as it will be stored, and what passed while it was made."""
+
+    path: Path
+    suffix: str
+    payload: Tally
+    stored: Tally
+    facts: SnapshotFacts
+
+
+@contextmanager
+def scratch_directory(fold: Fold, parent: Path | None) -> Generator[Path]:
+    """A directory that is gone afterwards.  Raises TargetError, for what goes wrong inside it, too."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="rootcellar-compact-", dir=parent) as name:
+            needed, free = 2 * estimate(fold.plan), shutil.disk_usage(name).free
+            if free < needed:
+                raise TargetError(
+                    f"{Path(name).parent} has {free >> 20:,} MiB free, and a fold takes {needed >> 20:,}",
+                    hint="name another file system with --scratch",
+                )
+            yield Path(name)
+    except OSError as error:
+        raise TargetError(
+            f"{error.filename or parent or 'the scratch directory'}: {error.strerror or error}", hint=_CLEARED
+        ) from error
+    except DamagedObjectError as error:
+        error.hint = _sound_part(fold.plan, error.name) or error.hint
+        raise
+
+
+def build(store: Store, fold: Fold, directory: Path, progress: Progress) -> Built:
+    """The database that the chain comes to, written anew; equal to the chain by structure and HashKV."""
+    plan, read = fold.plan, dict[str, str]()
+    chained, path = directory / "chain", directory / "db"
+    full = plan.full
+    write_full(
+        chained,
+        proven_bytes(store, full, read),
+        name=full.key,
+        suffix=full.suffix,
+        has_tail=full.has_tail,
+        progress=progress,
+    )
+    base_size = chained.stat().st_size
+    _compare(plan, chained)
+    pieces = [
+        _piece(store, plan, planned, directory / f"delta-{number}", read)
+        for number, planned in enumerate(plan.deltas)
+    ]
+    with Transaction(chained) as transaction:
+        applied = apply_deltas(transaction, pieces, compact_revision=plan.compact_revision, progress=progress)
+        if applied.revision != fold.revision:
+            raise ChainError(
+                f"the chain ends at revision {applied.revision}, not at {fold.revision}",
+                hint=f"fold what there is: --to-revision {applied.revision}",
+            )
+        compact_database.settle(transaction, applied, plan.lease_ttls)
+        transaction.commit(both_metas=True)
+    with BoltFile(chained) as file:
+        expected = hash_kv(file)
+    rows_dropped = applied.rows_dropped + compact_database.rewrite(chained, path)
+    chained.unlink()
+    with BoltFile(path) as file:
+        check(file)
+        found, meta = hash_kv(file), StoreMeta.read(file)
+        if found != expected:
+            raise ProofError(
+                f"the folded database has {found}, its chain {expected}", hint=f"report it: {_CLEARED}"
+            )
+        return Built(
+            path=path,
+            hashkv=found,
+            last_change=compact_database.last_change(file, fold.revision),
+            leases=tuple(Lease(lease.id, lease.ttl) for lease in leases(file).values()),
+            auth_revision=meta.auth_revision,
+            captured_at=_captured_at(fold.chain, applied.last_time),
+            base_size=base_size,
+            rows_dropped=rows_dropped,
+            read=read,
+        )
+
+
+def pack(built: Built, path: Path, suffix: str, progress: Progress) -> Packed:
+    """Hash, compress and look through the database as it goes into `path`.  Raises ProofError, OSError."""
+    payload, stored, probe = Tally(), Tally(), SnapshotProbe()
+
+    def watched() -> Iterator[bytes]:
+        for chunk in payload.through(chunks(built.path)):
+            probe.feed(chunk)
+            yield chunk
+            progress("store", len(chunk))
+
+    with path.open("xb") as file:
+        for chunk in stored.through(codecs.compress(ahead(codecs.append_hash(watched())), suffix)):
+            file.write(chunk)
+    facts = probe.result()
+    if (facts.size, facts.revision) != (payload.size, built.hashkv.revision):
+        raise ProofError(
+            f"the folded pages hold {facts.size} bytes up to revision {facts.revision},"
+            f" not {payload.size} up to {built.hashkv.revision}",
+            hint=f"report it: {_CLEARED}",
+        )
+    return Packed(path, suffix, payload, stored, facts)
+
+
+def _sound_part(plan: RestorePlan, damaged: str) -> str | None:
+    last = 0
+    for planned in (plan.full, *plan.deltas):
+        if planned.key == damaged:
+            return f"fold what is sound: --to-revision {last}" if last else "take a new full now"
+        last = planned.last
+    return None
+
+
+def _compare(plan: RestorePlan, path: Path) -> None:
+    """Hold the base against the HashKV that was recorded of it, before anything is made of it."""
+    expected = plan.expected
+    if expected is None:
+        return
+    with BoltFile(path) as file:
+        found = hash_kv(file, expected.revision, compact_revision=expected.compact_revision)
+    if found.hash != expected.hash:
+        raise ProofError(
+            f"at revision {found.revision} {plan.full.key} has HashKV {found.hash},"
+            f" and {expected.hash} was recorded",
+            hint="do not use it: take a new full, and compare the members of the source",
+        )
+
+
+def _piece(
+    store: Store, plan: RestorePlan, planned: PlannedObject, spooled: Path, read: dict[str, str]
+) -> Piece:
+    """A delta to apply, proven and kept in scratch, as a compaction has it read twice."""
+    with spooled.open("xb") as file:
+        for chunk in proven_bytes(store, planned, read):
+            file.write(chunk)
+    stored = StoredDelta(planned.key, planned.suffix, planned.last, Window(0, plan.upto))
+    return Piece(stored, planned.size, lambda: chunks(spooled))
+
+
+def chunks(path: Path) -> Iterator[bytes]:
+    """A file's bytes, a MiB at a time."""
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
+
+def _captured_at(chain: ChainPlan, last_time: str) -> datetime:
+    """When all that is in the result had happened: for restores to a time."""
+    last = chain.steps[-1]
+    ends = [each.ended_at for each in chain.snapshots[:-1]]
+    ends.append(
+        last.snapshot.ended_at if last.upto == last.snapshot.last or not last_time else parse_time(last_time)
+    )
+    seconds, fraction = divmod(max(ends), SECOND)
+    return datetime.fromtimestamp(seconds, UTC) + timedelta(microseconds=-(-fraction // 1000))
