@@ -16,6 +16,8 @@ RootcellarError                    exit 10
 ├── IdentityError                  34  the prefix belongs to another cluster
 ├── FencedError                    35  another writer holds the prefix
 ├── ProofError                     36  a proof was tried and failed
+├── DoubtError                     37  what is good or whose history is alive is in doubt: nothing is deleted
+├── NoKeyError                     38  no identity at hand opens what is encrypted
 ├── StoreError                     40  an object store
 │   ├── NotFoundError              41
 │   ├── AlreadyExistsError         42  create-only or replace-if lost
@@ -194,6 +196,20 @@ class ProofError(RootcellarError):
 
     code = "proof"
     exit_code = 36
+
+
+class DoubtError(RootcellarError):
+    """It is not certain which backups are good or whose history is alive, so nothing is deleted."""
+
+    code = "doubt"
+    exit_code = 37
+
+
+class NoKeyError(RootcellarError):
+    """No identity at hand opens what is encrypted."""
+
+    code = "no-key"
+    exit_code = 38
 
 
 class StoreError(RootcellarError):

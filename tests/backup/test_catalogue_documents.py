@@ -19,11 +19,12 @@ NOW = datetime(2026, 7, 24, 9, 23, 23, 123456, tzinfo=UTC)
 FULL = names.full(120, 1795250784)
 DELTA = names.delta(121, 161, 1795250786)
 LEGACY = names.parse("v1/Backup-1795250784/Full-00000000-00000120-1795250784.gz.final")
+SEALED = names.delta(121, 180, 1795250999, ".zst.age")
 MARKER = Marker(number=1, cluster_id="cdf818194e3a8c32", writer="agent/1", created_at=NOW)
 
 ALL_KEYS = [
     key
-    for name in (FULL, DELTA, LEGACY)
+    for name in (FULL, DELTA, LEGACY, SEALED)
     for key in (
         keys.record(name),
         keys.proof(name, NOW, "ab12"),
@@ -40,6 +41,8 @@ ALL_KEYS = [
     keys.epoch(1),
     keys.claim(121, 3),
     keys.heartbeat(NOW, 1),
+    keys.grant(SEALED, "0123456789abcdef"),
+    SEALED.key,
     "catalogue/probe/anything",
 ]
 # What people and other tools have called prefixes, and what would be worst.
@@ -96,10 +99,10 @@ def test_ebr_never_takes_one_of_our_keys_for_a_snapshot(prefix):
         assert names.parse(whole) is None
 
 
-def test_our_keys_are_all_different_and_below_two_roots():
+def test_our_keys_are_all_different_and_below_three_roots():
     assert len(set(ALL_KEYS)) == len(ALL_KEYS)
     for key in ALL_KEYS:
-        assert key.startswith(("catalogue/", "abandoned/"))
+        assert key.startswith(("catalogue/", "abandoned/", "sealed/"))
         assert "-" not in key
         assert key.count("/") >= 2
 

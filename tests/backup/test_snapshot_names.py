@@ -86,7 +86,7 @@ def test_revisions_are_padded_to_eight_digits_and_wider_ones_printed_whole():
     assert names.delta(7, 12345678901, 5).key == "v2/Incr-00000007-12345678901-5.gz"
 
 
-@pytest.mark.parametrize("suffix", [".Z", ".zst", "gz"])
+@pytest.mark.parametrize("suffix", [".Z", ".lz4", "gz", ".zlib.age"])
 def test_a_suffix_that_is_not_written_is_refused(suffix):
     with pytest.raises(UsageError) as refused:
         names.full(1, 1, suffix)
@@ -154,3 +154,45 @@ def test_prefixes_that_ebr_can_use_are_fine(prefix):
 @pytest.mark.parametrize("prefix", ["dev1/etcd-main", "v1/etcd-main", "a/dev1/b/c"])
 def test_prefixes_that_hide_a_backup_from_ebr_are_told(prefix):
     assert "ends in 'v1'" in names.visibility_problem(prefix)
+
+
+SEALED = st.sampled_from(sorted(names.SEALED_SUFFIXES))
+
+
+@given(REVISIONS, REVISIONS, st.integers(min_value=0, max_value=2**40), SEALED, st.booleans())
+def test_a_sealed_name_is_read_as_the_same_and_is_nothing_to_ebr(one, other, created, suffix, final):
+    for name in (
+        names.full(one, created, suffix, final=final),
+        names.delta(min(one, other), max(one, other), created, suffix),
+    ):
+        assert names.read(name.key) == names.parse_sealed(name.key) == name
+        assert name.is_sealed
+        assert name.is_encrypted == suffix.endswith(".age")
+        assert names.parse(name.key) is None
+
+
+def test_sealed_names_say_what_they_are():
+    assert names.full(9, 15, ".zst.age").key == "sealed/snapshots/full_00000000_00000009_15.zst.age"
+    assert names.delta(7, 9, 15, ".zst").key == "sealed/snapshots/delta_00000007_00000009_15.zst"
+    assert names.full(9, 15, ".age", final=True).key == "sealed/snapshots/full_00000000_00000009_15.age.final"
+    assert not names.full(9, 15).is_sealed
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sealed/snapshots/full_00000000_00000009_15.zst/1",
+        "sealed/snapshots/full_00000010_00000009_15.zst",
+        "sealed/snapshots/full_0_9_15.zst",
+        "sealed/full_00000000_00000009_15.zst",
+        "x/sealed/snapshots/full_00000000_00000009_15.zst",
+        "sealed/snapshots/full_00000000_9999999999999999999_15.zst",
+        "sealed/snapshots/full_00000000_00000009_15.zst\n",
+    ],
+)
+def test_what_is_not_spelled_like_one_is_no_sealed_name(key):
+    assert names.parse_sealed(key) is None
+
+
+def test_a_key_of_ebr_is_read_as_ever():
+    assert names.read(names.full(9, 15).key) == names.full(9, 15)

@@ -218,12 +218,15 @@ def test_show_blots_out_secrets_and_leaves_placeholders(ok, config, monkeypatch)
     assert "${env:SECRET}" in ok("config", "show").out
 
 
-def test_a_store_that_wants_encryption_is_read_and_never_written(cli, ok, config, ebr):
-    config(f"stores:\n- {{name: main, url: 'file://{ebr()}', encryption: {{recipients: [age1x]}}}}\n")
+def test_a_store_that_wants_encryption_gets_nothing_in_the_clear(cli, ok, config, ebr, tmp_path):
+    root, source = ebr(), tmp_path / "db"
+    source.write_bytes(bytes(512))
+    config(f"stores:\n- {{name: main, url: 'file://{root}', encryption: {{recipients: [age1x]}}}}\n")
     ok("ls", "@main")
-    result = cli("hold", "add", "@main", "Full-00000000-00000127-1795250723.gz", "--reason", "x")
-    assert result.code == ConfigError.exit_code
-    assert "wants encryption, which this rootcellar cannot do yet" in result.err
+    for store in ("@main", f"file://{root}"):
+        result = cli("import", source, store)
+        assert result.code == ConfigError.exit_code
+        assert "store @main wants encryption, and this verb would write a backup in the clear" in result.err
 
 
 def test_credentials_come_in_four_forms(cli, tmp_path):

@@ -78,6 +78,8 @@ def test_ls_in_json_is_stable(ok, ebr):
         "proof",
         "held",
         "cautions",
+        "encrypted",
+        "keyIds",
     ]
     assert list(chain["objects"][0]) == [
         "key",

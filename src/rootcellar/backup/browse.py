@@ -18,8 +18,9 @@ from rootcellar.backup.chain import AtRevision, AtTime, Latest
 from rootcellar.backup.database import Piece, apply_deltas, write_full
 from rootcellar.backup.plan_restore import Wish, plan_restore
 from rootcellar.backup.replay import StoredDelta
-from rootcellar.backup.restore import proven_bytes
+from rootcellar.backup.restore import proven_bytes, unlock_plan
 from rootcellar.backup.rows import Window
+from rootcellar.backup.sealing.keyring import NO_KEYS
 from rootcellar.backup.unwrapped import Stored, scratch_error, unwrapped
 from rootcellar.backup.wrappings import is_wrapping
 from rootcellar.bolt.append import Transaction
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from rootcellar.backup.chain import Target
     from rootcellar.backup.database import Progress
     from rootcellar.backup.restore_plan import PlannedObject, RestorePlan
+    from rootcellar.backup.sealing.keyring import Keyring
     from rootcellar.mvcc.history import Version
     from rootcellar.mvcc.record import KeyValue
     from rootcellar.stores.protocol import Store
@@ -104,14 +106,15 @@ def opened(
     timeline: int | None = None,
     exclude: Collection[str] = (),
     scratch: Path | None = None,
+    keyring: Keyring = NO_KEYS,
     progress: Progress = lambda _phase, _more: None,
 ) -> Generator[Opened]:
     """A backup to look into while the context lasts.
 
     `scratch` is where a chain is rebuilt or a wrapping undone (a directory of its own is made there, and
     removed): it takes the database's size.  `timeline` and `exclude` (keys of objects to do without) speak of
-    a store's chains.  Raises UsageError, NothingToRestoreError, ChainError, CompactedError, FormatError and
-    below, TargetError, StoreError.
+    a store's chains.  Raises UsageError, NothingToRestoreError, ChainError, CompactedError, NoKeyError,
+    FormatError and below, TargetError, StoreError.
     """
     with ExitStack() as stack:
         if isinstance(source, Path | Stored):
@@ -122,7 +125,7 @@ def opened(
         try:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="rootcellar-", dir=scratch))
             path = Path(directory, "db")
-            revision = _rebuild(source, plan, path, progress)
+            revision = _rebuild(source, plan, path, keyring, progress)
         except OSError as error:
             raise scratch_error(error) from error
         file = stack.enter_context(BoltFile(path))
@@ -145,13 +148,22 @@ def opened_twice(
     timeline: int | None = None,
     exclude: Collection[str] = (),
     scratch: Path | None = None,
+    keyring: Keyring = NO_KEYS,
     progress: Progress = lambda _phase, _more: None,
 ) -> Generator[tuple[Opened, Opened]]:
     """The same backups at two points, from one file where that holds both.  Raises what `opened` does."""
 
     def at(target: Target) -> Opened:
         return stack.enter_context(
-            opened(source, target, timeline=timeline, exclude=exclude, scratch=scratch, progress=progress)
+            opened(
+                source,
+                target,
+                timeline=timeline,
+                exclude=exclude,
+                scratch=scratch,
+                keyring=keyring,
+                progress=progress,
+            )
         )
 
     with ExitStack() as stack:
@@ -192,12 +204,13 @@ def _granted(file: BoltFile) -> dict[int, int]:
     return {lease.id: lease.ttl for lease in leases(file).values()}
 
 
-def _rebuild(store: Store, plan: RestorePlan, path: Path, progress: Progress) -> int | None:
+def _rebuild(store: Store, plan: RestorePlan, path: Path, keyring: Keyring, progress: Progress) -> int | None:
     """Make the plan's history at `path`; the revision to look at (None: the last)."""
     full, read = plan.full, dict[str, str]()
+    unlocked = unlock_plan(store, plan, keyring)
     write_full(
         path,
-        proven_bytes(store, full, read),
+        proven_bytes(store, full, read, unlocked),
         name=full.key,
         suffix=full.suffix,
         has_tail=full.has_tail,
@@ -210,7 +223,7 @@ def _rebuild(store: Store, plan: RestorePlan, path: Path, progress: Progress) ->
 
     def piece(planned: PlannedObject) -> Piece:
         def stored_bytes() -> Iterable[bytes]:
-            return proven_bytes(store, planned, read)
+            return proven_bytes(store, planned, read, unlocked)
 
         window = Window(0, plan.upto, plan.moment)
         return Piece(

@@ -15,7 +15,7 @@ from rootcellar.backup import documents, keys, names
 from rootcellar.backup.documents import Document
 from rootcellar.backup.history import History, Snapshot
 from rootcellar.backup.ownership import Claim, Epoch, ForkIntent, Heartbeat, Marker, Timeline
-from rootcellar.backup.records import Hold, Pin, Proof, Record, Release, Tombstone
+from rootcellar.backup.records import Grant, Hold, Pin, Proof, Record, Release, Tombstone
 from rootcellar.errors import NotFoundError, RecordError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Catalogue(History):
     `strays` are keys that EBR takes for snapshots and nobody can restore: sidecars beside a snapshot's
     name, unknown suffixes.  `parts` are pieces of large objects.  `lost` are records whose object is gone
     without a tombstone.  `pruned` are names with a tombstone.  `holds` are those not released.  `proofs` are
-    ascending by time.
+    ascending by time.  `grants` are the keys that were added to encrypted snapshots later.
     """
 
     marker: Marker | None = None
@@ -53,6 +53,7 @@ class Catalogue(History):
     holds: tuple[Hold, ...] = ()
     pins: tuple[Pin, ...] = ()
     tombstones: tuple[Tombstone, ...] = ()
+    grants: tuple[Grant, ...] = ()
     strays: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     lost: tuple[Record, ...] = ()
@@ -74,6 +75,12 @@ class Catalogue(History):
             if snapshot.record is not None and snapshot.record.stored_size != snapshot.size
         ]
 
+    def key_ids(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """The keys that open an encrypted snapshot, as far as the catalogue says."""
+        recorded = snapshot.record.keys if snapshot.record is not None else ()
+        granted = (grant.key_id for grant in self.grants if grant.key == snapshot.name.key)
+        return tuple(dict.fromkeys((*recorded, *granted)))
+
     def pending_intent(self, cluster_id: str) -> ForkIntent | None:
         """The newest fork that a restore announced for this cluster and no timeline has followed yet."""
         followed = {timeline.intent for timeline in self.timelines}
@@ -93,12 +100,13 @@ class _Listing:
     documents: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     strays: list[str] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
 
 def read_catalogue(store: Store) -> Catalogue:
     """Read everything.  Raises StoreErrors; never because of what the objects hold."""
     listing = _list(store)
-    damaged: list[Damage] = []
+    damaged = [Damage(key, "its suffix is not known: use a newer rootcellar") for key in listing.unknown]
     with ThreadPoolExecutor(_READERS, thread_name_prefix="catalogue") as pool:
 
         def read(keys_: Sequence[str], kind: type[D]) -> dict[str, D]:
@@ -142,6 +150,7 @@ def read_catalogue(store: Store) -> Catalogue:
             holds=tuple(hold for hold in all_of(keys.HOLDS, Hold) if hold.nonce not in released),
             pins=all_of(keys.PINS, Pin),
             tombstones=tombstones,
+            grants=all_of(keys.GRANTS, Grant),
             strays=tuple(listing.strays),
             parts=tuple(listing.parts),
             lost=tuple(each for each in records if each.key not in there and each.key not in buried),
@@ -158,6 +167,11 @@ def _list(store: Store) -> _Listing:
         elif (former := keys.parse_abandoned(info.key)) is not None:
             timeline, name = former
             listing.snapshots.append(Snapshot(name, info.key, info.size, timeline))
+        elif (sealed := names.parse_sealed(info.key)) is not None:
+            if sealed.suffix in names.SEALED_SUFFIXES:
+                listing.snapshots.append(Snapshot(sealed, info.key, info.size))
+            else:
+                listing.unknown.append(info.key)
         elif (name_ := _own(info.key)) is not None:
             if name_.part:
                 listing.parts.append(info.key)

@@ -12,7 +12,7 @@ Errors are FormatError, or DamagedObjectError when the object's name is given.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from isal import igzip_lib, isal_zlib
 
@@ -20,7 +20,7 @@ from rootcellar.backup import lzw, names
 from rootcellar.errors import DamagedObjectError, FormatError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 HASH_SIZE: Final = 32
 _LEVEL: Final = 2
@@ -32,6 +32,18 @@ _OUT: Final = 1 << 20
 _OTHER_COPY: Final = "restore from another chain or another store, or stop before this object"
 
 
+class _Decompressor(Protocol):
+    """What isal and zstd give alike."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
+
+
 def damage(name: str | None, message: str, *, hint: str = _OTHER_COPY) -> FormatError:
     """The error for bytes that are not what was written: with the object's name where it is known."""
     return FormatError(message, hint=hint) if name is None else DamagedObjectError(name, message, hint=hint)
@@ -40,33 +52,43 @@ def damage(name: str | None, message: str, *, hint: str = _OTHER_COPY) -> Format
 def decompress(chunks: Iterable[bytes], suffix: str, *, name: str | None = None) -> Iterator[bytes]:
     """The uncompressed bytes of an object with this suffix (`names.GZIP`, ...), in pieces of at most 4 MiB.
 
-    Truncation, a wrong checksum, an impossible code and anything behind the end raise, at the latest at the
-    end.
+    Of an encrypted one `chunks` are what is below the encryption (`sealing`).  Truncation, a wrong checksum,
+    an impossible code and anything behind the end raise, at the latest at the end.
     """
+    suffix = suffix.removesuffix(names.AGE)
     if suffix == names.NONE:
         return iter(chunks)
     if suffix == names.GZIP:
-        return _inflate(chunks, igzip_lib.DECOMP_GZIP, "gzip", name)
+        return _inflate(chunks, _igzip(igzip_lib.DECOMP_GZIP), _ISAL_ERROR, "gzip", name)
     if suffix == names.ZLIB:
-        return _inflate(chunks, igzip_lib.DECOMP_ZLIB, "zlib", name)
+        return _inflate(chunks, _igzip(igzip_lib.DECOMP_ZLIB), _ISAL_ERROR, "zlib", name)
+    if suffix == names.ZSTD:
+        from rootcellar.backup import zstd  # noqa: PLC0415 - only where it is used
+
+        return _inflate(chunks, zstd.decompressor, zstd.Error, "zstd", name)
     if suffix == names.LZW:
         return _named(lzw.decompress(chunks), name)
     raise damage(
         name,
         f"compression suffix {suffix!r} is not known",
-        hint="gzip (.gz), zlib (.zlib), lzw (.Z) and no suffix are read",
+        hint="gzip (.gz), zlib (.zlib), lzw (.Z), zstd (.zst) and no suffix are read",
     )
 
 
 def compress(chunks: Iterable[bytes], suffix: str) -> Iterator[bytes]:
-    """The bytes to store under this suffix.  Raises UsageError for one that is only read."""
+    """The bytes to store under this suffix, or to encrypt.  Raises UsageError for one that is only read."""
+    suffix = suffix.removesuffix(names.AGE)
     if suffix == names.NONE:
         return iter(chunks)
     if suffix == names.GZIP:
         return _deflate(chunks, 31)
     if suffix == names.ZLIB:
         return _deflate(chunks, 15)
-    raise UsageError(f"suffix {suffix!r} is not written", hint="choose gzip, zlib or none")
+    if suffix == names.ZSTD:
+        from rootcellar.backup import zstd  # noqa: PLC0415 - only where it is used
+
+        return zstd.compress(chunks)
+    raise UsageError(f"suffix {suffix!r} is not written", hint="choose gzip, zlib, zstd or none")
 
 
 def _deflate(chunks: Iterable[bytes], wbits: int) -> Iterator[bytes]:
@@ -77,17 +99,27 @@ def _deflate(chunks: Iterable[bytes], wbits: int) -> Iterator[bytes]:
     yield stream.flush()
 
 
-def _inflate(chunks: Iterable[bytes], flag: int, what: str, name: str | None) -> Iterator[bytes]:
-    """Inflate one stream, or for gzip one member behind the other, as Go's reader does."""
-    stream = igzip_lib.IgzipDecompressor(flag=flag)
+def _igzip(flag: int) -> Callable[[], _Decompressor]:
+    return lambda: igzip_lib.IgzipDecompressor(flag=flag)
+
+
+def _inflate(
+    chunks: Iterable[bytes],
+    decompressor: Callable[[], _Decompressor],
+    errors: type[Exception],
+    what: str,
+    name: str | None,
+) -> Iterator[bytes]:
+    """Inflate one stream; for gzip one member behind the other, as Go's reader does, for zstd frames."""
+    stream = decompressor()
     fresh = True  # nothing of this member has been read yet
     for piece in _pieces(chunks):
         rest = piece
         while rest:
             if stream.eof:
-                if flag != igzip_lib.DECOMP_GZIP:
+                if what == "zlib":
                     raise damage(name, f"{what} stream is followed by other bytes")
-                stream, fresh = igzip_lib.IgzipDecompressor(flag=flag), True
+                stream, fresh = decompressor(), True
             try:
                 out = stream.decompress(rest, _OUT)
                 fresh = False
@@ -97,7 +129,7 @@ def _inflate(chunks: Iterable[bytes], flag: int, what: str, name: str | None) ->
                     if stream.eof or stream.needs_input:
                         break
                     out = stream.decompress(b"", _OUT)
-            except _ISAL_ERROR as error:
+            except errors as error:
                 raise damage(name, f"{what} stream is damaged ({error})") from error
             rest = stream.unused_data if stream.eof else b""
     if not stream.eof or fresh:

@@ -33,6 +33,7 @@ TIMELINES: Final = "catalogue/timelines/"
 FORKS: Final = "catalogue/forks/"
 EPOCHS: Final = "catalogue/epochs/"
 CLAIMS: Final = "catalogue/claims/"
+GRANTS: Final = "catalogue/grants/"
 HEARTBEATS: Final = "catalogue/heartbeats/"
 ABANDONED: Final = "abandoned/"
 
@@ -45,8 +46,10 @@ def stem(name: SnapshotName) -> str:
     """A snapshot's name in a spelling that EBR does not take for one:
     `full_00000000_00000120_1795250784.gz`.
 
-    A v1 name also says its directory, behind an `@`.
+    A v1 name also says its directory, behind an `@`.  A sealed one is spelled like this from the start.
     """
+    if name.is_sealed:
+        return name.name
     kind, start, last, rest = name.name.split("-", 3)
     spelled = f"{Kind(kind).name.lower()}_{start}_{last}_{rest}"
     _, _, directory = name.directory.partition("v1/")
@@ -106,6 +109,11 @@ def epoch(number: int) -> str:
 def claim(start: int, epoch_number: int) -> str:
     """The slot of the delta that begins at revision `start`, as claimed in that epoch."""
     return f"{CLAIMS}{start:020d}_{epoch_number:010d}.json"
+
+
+def grant(name: SnapshotName, key_id: str) -> str:
+    """What lets the owner of that key open an encrypted snapshot which was not written for it."""
+    return f"{GRANTS}{stem(name)}/{key_id}.json"
 
 
 def heartbeat(moment: datetime, epoch_number: int) -> str:

@@ -6,6 +6,9 @@ Anything whose key parses is a backup to EBR, so the parser here follows its gra
 `SnapshotName.extra` says when a key is one that EBR would take for a snapshot although nobody meant it as
 one.
 
+What EBR cannot open, because it is zstd or encrypted, is *sealed*: it lies in `sealed/snapshots/`, under a
+spelling without dashes that EBR's parser takes for nothing, and the suffix says which of the two it is.
+
 Names are hints.  The real last revision of a full can exceed the one in its name, because EBR reads the
 revision before it starts the stream.  Nothing here looks into an object.
 """
@@ -26,10 +29,17 @@ LZW: Final = ".Z"
 NONE: Final = ""
 READABLE_SUFFIXES: Final = frozenset({GZIP, ZLIB, LZW, NONE})
 WRITABLE_SUFFIXES: Final = frozenset({GZIP, ZLIB, NONE})
+ZSTD: Final = ".zst"
+AGE: Final = ".age"
+SEALED_SUFFIXES: Final = frozenset({ZSTD, ZSTD + AGE, GZIP + AGE, AGE})
+SEALED: Final = "sealed/snapshots/"
 
 _FINAL = ".final"
 _GO_INTEGER = re.compile(r"\+?[0-9]+\Z", re.ASCII)  # a minus sign cannot occur: names are split at dashes
 _INT64_MAX = 2**63 - 1
+_SEALED_KEY = re.compile(
+    SEALED + r"(full|delta)_(\d{8,19})_(\d{8,19})_(\d{1,19})((?:\.\w+)*?)(\.final)?\Z", re.ASCII
+)
 
 
 class Kind(StrEnum):
@@ -66,6 +76,15 @@ class SnapshotName:
         return self.key[len(self.directory) :]
 
     @property
+    def is_sealed(self) -> bool:
+        """Whether EBR neither sees nor reads it."""
+        return self.directory == SEALED
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.is_sealed and self.suffix.endswith(AGE)
+
+    @property
     def is_snapshot(self) -> bool:
         """False for parts and for keys that only look like a snapshot."""
         return not self.part and not self.extra
@@ -89,15 +108,19 @@ def delta(start: int, last: int, created: int, suffix: str = GZIP) -> SnapshotNa
 
 
 def _written(kind: Kind, start: int, last: int, created: int, suffix: str, *, final: bool) -> SnapshotName:
-    if suffix not in WRITABLE_SUFFIXES:
+    if suffix not in WRITABLE_SUFFIXES | SEALED_SUFFIXES:
         raise UsageError(
             f"snapshots are not written with suffix {suffix!r}",
-            hint="choose gzip, zlib or none: these are what etcdbrctl reads and rootcellar writes",
+            hint="choose gzip, zlib or none, which etcdbrctl reads, or zstd",
         )
     if not 0 <= start <= last <= _INT64_MAX or not 0 <= created <= _INT64_MAX:
         raise UsageError(f"no snapshot can hold revisions {start} to {last} at second {created}")
-    directory = "v2/"
-    name = f"{kind.value}-{start:08d}-{last:08d}-{created}{suffix}{_FINAL if final else ''}"
+    if suffix in SEALED_SUFFIXES:
+        directory = SEALED
+        name = f"{kind.name.lower()}_{start:08d}_{last:08d}_{created}{suffix}{_FINAL if final else ''}"
+    else:
+        directory = "v2/"
+        name = f"{kind.value}-{start:08d}-{last:08d}-{created}{suffix}{_FINAL if final else ''}"
     return SnapshotName(kind, start, last, created, suffix, final, directory + name, directory)
 
 
@@ -148,6 +171,23 @@ def parse(key: str) -> SnapshotName | None:
         part=part,
         extra=extra,
     )
+
+
+def parse_sealed(key: str) -> SnapshotName | None:
+    """A key in `sealed/snapshots/`, with whatever suffix; None for any other."""
+    match = _SEALED_KEY.match(key)
+    if match is None:
+        return None
+    start, last, created = int(match[2]), int(match[3]), int(match[4])
+    if start > last or max(last, created) > _INT64_MAX:
+        return None
+    kind = Kind[match[1].upper()]
+    return SnapshotName(kind, start, last, created, match[5], match[6] is not None, key, SEALED)
+
+
+def read(key: str) -> SnapshotName | None:
+    """A key as `parse_sealed` or `parse` reads it."""
+    return parse_sealed(key) or parse(key)
 
 
 def visibility_problem(prefix: str) -> str | None:

@@ -85,6 +85,8 @@ class Record(Document, frozen=True, kw_only=True):
     what the hash tail covers, `stored` the whole object.  `captured_at`: everything in it had happened by
     then; for a full the moment the first byte of its stream arrived, for a delta the moment it was cut.
     `first_received` and `last_received` are the times of a delta's first and last event, None for a full.
+    `key_ids` are the keys that open an encrypted one, absent for all others; `payload_sha256` is then empty,
+    as it would let anybody confirm a guess at the content.
     `previous` is the chain link.  `leases` holds every lease for a full, those granted in its interval for
     a delta.  `catch_up`: the events were read from etcd's history, not as they happened, so their times are
     later than the changes.  `last_change` is the fingerprint of what its last revision changed
@@ -97,7 +99,7 @@ class Record(Document, frozen=True, kw_only=True):
     last_revision: Count
     compact_revision: Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
     payload_size: Count
-    payload_sha256: Sha256
+    payload_sha256: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")]
     stored_size: Count
     stored_sha256: Sha256
     cluster_id: Id
@@ -116,19 +118,25 @@ class Record(Document, frozen=True, kw_only=True):
     leases: tuple[Lease, ...] = ()
     catch_up: bool = False
     warnings: tuple[Notice, ...] = ()
+    key_ids: tuple[Id, ...] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def name(self) -> names.SnapshotName:
         """The key, parsed; raises RecordError when it is not a snapshot's or contradicts the other
         fields.
         """
-        name = names.parse(self.key)
+        name = names.read(self.key)
         if name is None or not name.is_snapshot:
             raise RecordError(f"a record speaks of {self.key!r}, which is not a snapshot")
         fits = self.last_revision >= name.last if self.kind is Kind.FULL else self.last_revision == name.last
         if (name.kind, name.start) != (self.kind, self.start) or not fits:
             raise RecordError(f"the record of {self.key!r} contradicts its name")
         return name
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The ids of the keys that open it; none are needed where it is not encrypted."""
+        return () if self.key_ids is msgspec.UNSET else self.key_ids
 
     @property
     def link(self) -> Link:
@@ -223,4 +231,18 @@ class Tombstone(Document, frozen=True, kw_only=True):
     reason: str
     by: str
     epoch: Count
+    created_at: Moment
+
+
+class Grant(Document, frozen=True, kw_only=True):
+    """Lets a key open an encrypted snapshot that was not written for it.
+
+    `header` is an age header, ASCII, that wraps the object's file key for that key: put in place of the
+    object's own it makes a file that `age` decrypts.
+    """
+
+    key: str
+    key_id: Id
+    header: str
+    by: str
     created_at: Moment

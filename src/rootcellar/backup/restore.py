@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import place, records, versions
+from rootcellar.backup import names, place, records, versions
 from rootcellar.backup.database import Applied, Piece, Progress, apply_deltas, write_full
 from rootcellar.backup.membership import RAFT_TERM, Stamped, bump_revision, raft_index, stamp
 from rootcellar.backup.ownership import ForkIntent
@@ -27,6 +27,8 @@ from rootcellar.backup.preflight import check_quota, check_space
 from rootcellar.backup.replay import StoredDelta
 from rootcellar.backup.restore_plan import KUBERNETES_BUMP, PlannedMember, PlannedObject, RestorePlan
 from rootcellar.backup.rows import Window
+from rootcellar.backup.sealing.keyring import NO_KEYS
+from rootcellar.backup.sealing.seal import NOTHING, decrypt, unlock
 from rootcellar.backup.timeline import leave_fork_intent
 from rootcellar.bolt.append import Transaction
 from rootcellar.bolt.check import check
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from rootcellar.backup.sealing.keyring import Keyring
+    from rootcellar.backup.sealing.seal import Unlocked
     from rootcellar.stores.protocol import Store
 
 
@@ -102,14 +106,16 @@ def restore(
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     progress: Progress = lambda _phase, _more: None,
     read: dict[str, str] | None = None,
+    keyring: Keyring = NO_KEYS,
 ) -> Restored | None:
     """Build the members named in `targets` (name -> data directory) from one download.
 
-    `read` is filled with the sha256 of every object's stored bytes, by key.
+    `read` is filled with the sha256 of every object's stored bytes, by key.  `keyring` opens what is
+    encrypted; whether it does is found out before anything is written but the data directory itself.
 
     None when every target holds this very restore already.  Raises TargetError (occupied, running, no space,
-    no permission, version), QuotaError, DamagedObjectError, ChainError, ProofError, StoreError; the old data
-    is then as it was.
+    no permission, version), QuotaError, NoKeyError, DamagedObjectError, ChainError, ProofError, StoreError;
+    the old data is then as it was.
     """
     clock = _Clock()
     planned = {plan.member(name).name: path for name, path in targets.items()}
@@ -126,15 +132,21 @@ def restore(
                 _refuse_occupied(data_dir, replace=replace)
             check_quota(plan)
             check_space(plan, list(todo.values()))
+            unlocked = unlock_plan(store, plan, keyring)
             clock.lap("preflight")
             for data_dir in todo.values():
                 stack.callback(_leave_settled, data_dir, now)
-            return _restore(plan, store, todo, now, progress, clock, {} if read is None else read)
+            return _restore(plan, store, todo, now, progress, clock, {} if read is None else read, unlocked)
     except DamagedObjectError as error:
         error.hint = _provable(plan, error.name) or error.hint
         raise
     except OSError as error:
         raise _told(error) from error
+
+
+def unlock_plan(store: Store, plan: RestorePlan, keyring: Keyring) -> Unlocked:
+    """The keys to all that a plan reads.  Raises NoKeyError, DamagedObjectError, StoreErrors."""
+    return unlock(store, (each.key for each in (plan.full, *plan.deltas)), keyring)
 
 
 def _leave_settled(data_dir: Path, now: Callable[[], datetime]) -> None:
@@ -151,6 +163,7 @@ def _restore(
     progress: Progress,
     clock: _Clock,
     read: dict[str, str],
+    unlocked: Unlocked,
 ) -> Restored:
     build = secrets.token_hex(16)
     owners = {name: place.Owner.of(path) for name, path in todo.items()}
@@ -160,7 +173,7 @@ def _restore(
         owners[name].give(directory)  # finds out now, not after the download, whether that is permitted
         (directory / "snap").mkdir(mode=0o700)
         databases.append(directory / "snap" / "db")
-    built = _build(plan, store, databases[0], progress, clock, read)
+    built = _build(plan, store, databases[0], progress, clock, read, unlocked)
     for other in databases[1:]:
         shutil.copyfile(databases[0], other)
         other.chmod(0o600)
@@ -208,13 +221,19 @@ def _restore(
 
 
 def _build(
-    plan: RestorePlan, store: Store, path: Path, progress: Progress, clock: _Clock, read: dict[str, str]
+    plan: RestorePlan,
+    store: Store,
+    path: Path,
+    progress: Progress,
+    clock: _Clock,
+    read: dict[str, str],
+    unlocked: Unlocked,
 ) -> _Built:
     """One database file for the plan's cluster, fsynced by its commits, its structure and HashKV proven."""
     full = plan.full
     write_full(
         path,
-        proven_bytes(store, full, read),
+        proven_bytes(store, full, read, unlocked),
         name=full.key,
         suffix=full.suffix,
         has_tail=full.has_tail,
@@ -227,7 +246,8 @@ def _build(
     spool = path.parent / "spool"
     spool.mkdir()
     pieces = [
-        _piece(store, planned, plan, spool / f"{number}", read) for number, planned in enumerate(plan.deltas)
+        _piece(store, planned, plan, spool / f"{number}", read, unlocked)
+        for number, planned in enumerate(plan.deltas)
     ]
     with Transaction(path) as transaction:
         source = StoreMeta.read(transaction.reader)
@@ -284,20 +304,36 @@ def _compare(plan: RestorePlan, path: Path) -> bool:
 
 
 def _piece(
-    store: Store, planned: PlannedObject, plan: RestorePlan, spooled: Path, read: dict[str, str]
+    store: Store,
+    planned: PlannedObject,
+    plan: RestorePlan,
+    spooled: Path,
+    read: dict[str, str],
+    unlocked: Unlocked,
 ) -> Piece:
-    """A delta to apply.  With a compaction it is read twice, so its stored bytes are kept in `spooled`."""
+    """A delta to apply.  With a compaction it is read twice, so its proven bytes are kept in `spooled`."""
     stored = StoredDelta(planned.key, planned.suffix, planned.last, Window(0, plan.upto, plan.moment))
 
     def stored_bytes() -> Iterable[bytes]:
         if plan.compact_revision < 0:
-            return proven_bytes(store, planned, read)
-        return _spooled(spooled, proven_bytes(store, planned, read))
+            return proven_bytes(store, planned, read, unlocked)
+        return _spooled(spooled, proven_bytes(store, planned, read, unlocked))
 
     return Piece(stored, planned.size, stored_bytes)
 
 
-def proven_bytes(store: Store, planned: PlannedObject, read: dict[str, str]) -> Iterator[bytes]:
+def proven_bytes(
+    store: Store, planned: PlannedObject, read: dict[str, str], unlocked: Unlocked = NOTHING
+) -> Iterator[bytes]:
+    """An object's bytes, decrypted if they have to be; see `stored_bytes`.  Raises NoKeyError too."""
+    stored = stored_bytes(store, planned, read)
+    name = names.read(planned.key)
+    if name is None or not name.is_encrypted:
+        return stored
+    return decrypt(stored, planned.key, unlocked.file_key(planned.key))
+
+
+def stored_bytes(store: Store, planned: PlannedObject, read: dict[str, str]) -> Iterator[bytes]:
     """An object's stored bytes, held against the sha256 in its record, if there is one, at the end.
 
     Notes in `read` the sha256 of what was read, by key.  Raises DamagedObjectError, StoreError.

@@ -150,7 +150,8 @@ def abandon(store: Store, catalogue: Catalogue) -> Abandonment:
     moved, locked = [], []
     for snapshot in reversed(catalogue.snapshots):
         upto = alive.get(snapshot.timeline, 0)
-        if snapshot.key != snapshot.name.key or upto is None or snapshot.last <= upto:
+        is_seen = snapshot.key == snapshot.name.key and not snapshot.name.is_sealed
+        if not is_seen or upto is None or snapshot.last <= upto:
             continue
         if _move(store, snapshot):
             moved.append(snapshot.key)

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 from rootcellar.backup import codecs, delta, documents, keys, names, versions
 from rootcellar.backup.database import write_full
 from rootcellar.backup.records import Check, Finding, HashKV, Link, Proof, Result
-from rootcellar.backup.restore import proven_bytes, restore
+from rootcellar.backup.restore import proven_bytes, restore, unlock_plan
+from rootcellar.backup.sealing.keyring import NO_KEYS
+from rootcellar.backup.sealing.seal import NOTHING
 from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import (
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from rootcellar.backup.database import Progress
     from rootcellar.backup.restore import Restored
     from rootcellar.backup.restore_plan import PlannedObject, RestorePlan
+    from rootcellar.backup.sealing.keyring import Keyring
     from rootcellar.stores.protocol import Store
 
 LEVELS = {
@@ -48,7 +51,7 @@ LEVELS = {
 }
 
 
-def verify(
+def verify(  # noqa: PLR0913 - all but the first three have defaults that do
     store: Store,
     plan: RestorePlan,
     checks: Collection[Check],
@@ -58,15 +61,16 @@ def verify(
     etcd: EtcdBinary | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     progress: Progress = lambda _phase, _more: None,
+    keyring: Keyring = NO_KEYS,
 ) -> Proof:
     """Try `checks` on the chain of `plan`; what came of them, failures included.
 
     `plan` has one member and no bump.  `scratch` is where a restore is tried (a directory of its own is made
-    there, and removed): it takes the database's size.  Raises TargetError (no room, no etcd to boot),
-    StoreError: then nothing was proven or disproven.
+    there, and removed): it takes the database's size.  `keyring` opens what is encrypted.  Raises TargetError
+    (no room, no etcd to boot), NoKeyError, StoreError: then nothing was proven or disproven.
     """
     started = now()
-    trial = _Trial(store, plan, frozenset(checks), etcd, progress)
+    trial = _Trial(store, plan, frozenset(checks), etcd, progress, keyring)
     with tempfile.TemporaryDirectory(prefix="rootcellar-proof-", dir=scratch) as directory:
         trial.run(Path(directory))
     objects = [plan.full, *plan.deltas]
@@ -84,7 +88,7 @@ def verify(
 
 def keep_proof(store: Store, proof: Proof) -> str | None:
     """File a proof under the last object that it covers; its key, None when that is no snapshot's."""
-    name = names.parse(proof.objects[-1].key)
+    name = names.read(proof.objects[-1].key)
     if name is None:
         return None
     key = keys.proof(name, proof.finished_at, secrets.token_hex(4))
@@ -102,12 +106,15 @@ class _Trial:
         checks: frozenset[Check],
         etcd: EtcdBinary | None,
         progress: Progress,
+        keyring: Keyring,
     ) -> None:
         self._store = store
         self._plan = plan
         self._checks = checks
         self._etcd = etcd
         self._progress = progress
+        self._keyring = keyring
+        self._unlocked = NOTHING
         self.findings: dict[Check, Finding] = {}
         self.read: dict[str, str] = {}
         self.revision = 0
@@ -117,6 +124,8 @@ class _Trial:
     def run(self, scratch: Path) -> None:
         try:
             self._listed()
+            if self._checks - {Check.LISTED}:
+                self._unlocked = unlock_plan(self._store, self._plan, self._keyring)
             if self._checks & {Check.REPLAYED, Check.COMPARED, Check.BOOTED}:
                 self._replayed(scratch)
             elif Check.STRUCTURE in self._checks:
@@ -151,7 +160,7 @@ class _Trial:
             self._passed(Check.LISTED, f"{len(objects)} objects")
 
     def _bytes(self, planned: PlannedObject) -> codecs.HashTail:
-        stored = proven_bytes(self._store, planned, self.read)
+        stored = proven_bytes(self._store, planned, self.read, self._unlocked)
         return codecs.HashTail(codecs.decompress(stored, planned.suffix, name=planned.key), name=planned.key)
 
     def _hashes(self) -> None:
@@ -164,7 +173,7 @@ class _Trial:
         full, path = self._plan.full, scratch / "db"
         write_full(
             path,
-            proven_bytes(self._store, full, self.read),
+            proven_bytes(self._store, full, self.read, self._unlocked),
             name=full.key,
             suffix=full.suffix,
             has_tail=full.has_tail,
@@ -190,6 +199,7 @@ class _Trial:
             {plan.member(None).name: scratch / "data"},
             progress=self._progress,
             read=self.read,
+            keyring=self._keyring,
         )
         if restored is None:
             raise TargetError(f"{scratch} was not empty", hint="give an empty scratch directory")

@@ -13,10 +13,10 @@ from rootcellar.backup.documents import Document as StoredDocument
 from rootcellar.backup.fence import beat
 from rootcellar.backup.ownership import Epoch, Timeline
 from rootcellar.cli import columns, connecting, flags, sources
-from rootcellar.cli.compression import suffix
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.identity import whoami
 from rootcellar.cli.progress import Phase, progress
+from rootcellar.cli.sealing import writing
 from rootcellar.errors import EtcdError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def snapshot(context: Context, *, full: bool) -> int:
     writer = whoami()
     options = CaptureOptions(
         full=FullOptions(
-            suffix=suffix(arguments),
+            suffix=writing(context).suffix,
             final=arguments.has(flags.FINAL),
             live_hash=arguments.need(flags.LIVE_HASH) == "full",
         ),

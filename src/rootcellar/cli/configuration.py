@@ -204,6 +204,7 @@ def placeholders(written: Any) -> Iterable[str]:
 
 
 SECRETS = frozenset({"password"})
+IDENTITY_MARK = "AGE-SECRET-KEY-"
 
 
 def masked(written: Any, name: str = "") -> Any:
@@ -212,6 +213,8 @@ def masked(written: Any, name: str = "") -> Any:
         return {key: masked(value, str(key)) for key, value in written.items()}
     if isinstance(written, list):
         return [masked(value, name) for value in written]
+    if isinstance(written, str) and IDENTITY_MARK in written.upper():
+        return "***"  # a private key in the place of a public one
     if name in SECRETS and isinstance(written, str):
         return written if _PLACEHOLDER.fullmatch(written) else "***"
     return written

@@ -154,12 +154,22 @@ FORMAT = Option(
 )
 COMPRESSION = Option(
     "--compression",
-    values.choice("gzip", "zlib", "none"),
+    values.choice("gzip", "zlib", "none", "zstd"),
     "HOW",
-    "gzip, zlib or none: what etcdbrctl reads, too",
-    default="gzip",
-    choices=("gzip", "zlib", "none"),
+    "gzip, zlib or none, which etcdbrctl reads, too; zstd, which it does not "
+    "(default: the store's, else gzip, and zstd where it is encrypted)",
+    choices=("gzip", "zlib", "none", "zstd"),
 )
+IDENTITY = Option(
+    "--identity",
+    values.path,
+    "FILE",
+    "private keys that open what is encrypted: a file, or a directory of them (default: the store's)",
+    env=True,
+)
+NEW_IDENTITY = Option("--out", values.path, "FILE", "where the new identity shall be", short="-o")
+IDENTITY_FILE = Operand("FILE", values.path, "a file or directory with identities")
+RECIPIENT = Operand("RECIPIENT", values.text, "a public key, age1...; what is known of it may be its key id")
 LIVE_HASH = Option(
     "--live-hash",
     values.choice("never", "full"),

@@ -12,6 +12,7 @@ from rootcellar.cli import flags
 from rootcellar.cli.backups import source
 from rootcellar.cli.document import Part
 from rootcellar.cli.progress import Phase, progress
+from rootcellar.cli.sealing import keyring
 from rootcellar.cli.targets import at
 from rootcellar.mvcc.history import EVERYTHING, KeyRange
 from rootcellar.mvcc.kubernetes import KubernetesObject, recognise
@@ -82,6 +83,7 @@ def opened(context: Context) -> Generator[Opened]:
                     timeline=arguments.get(flags.TIMELINE),
                     exclude=arguments.all(flags.EXCLUDE),
                     scratch=arguments.get(flags.SCRATCH),
+                    keyring=keyring(context, place),
                     progress=advance,
                 )
             )

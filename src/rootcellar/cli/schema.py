@@ -6,7 +6,7 @@ and are replaced where it is used.  What this version does not act on yet says s
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -74,11 +74,23 @@ class Retention(Table, frozen=True):
 
 
 class Encryption(Table, frozen=True):
-    """Client-side encryption.  This version cannot do it, and refuses to write to a store that wants it."""
+    """Client-side encryption: what is written can be read with the private keys of these alone."""
 
     recipients: Annotated[
-        tuple[Text, ...], Meta(min_length=1, description="public keys: each one's owner can restore")
+        tuple[Text, ...],
+        Meta(min_length=1, description="public keys (age1...), of which each one's owner can restore"),
     ]
+
+
+class Identities(Table, frozen=True):
+    """Where the private keys are that open what is encrypted; only who reads backups needs them."""
+
+    file: Annotated[Text | None, Meta(description="a file of `key new` or age-keygen, mode 0600")] = None
+    dir: Annotated[Text | None, Meta(description="a directory of such files, as a Secret is mounted")] = None
+
+    def __post_init__(self) -> None:
+        if (self.file is None) == (self.dir is None):
+            raise ValueError("needs exactly one of file, dir")
 
 
 class Limits(Table, frozen=True):
@@ -95,7 +107,12 @@ class Store(Table, frozen=True):
     url: Annotated[Text, Meta(description="file:///path or s3://bucket/prefix?..., without a credential")]
     credentials: Credentials = Credentials(ambient=True)
     retention: Retention | None = None
+    compression: Annotated[
+        Literal["gzip", "zlib", "none", "zstd"] | None,
+        Meta(description="gzip, zlib, none or zstd; default gzip, and zstd where it is encrypted"),
+    ] = None
     encryption: Encryption | None = None
+    identities: Identities | None = None
     limits: Limits = Limits()
 
 

@@ -52,12 +52,34 @@ def at(context: Context, named: str | None) -> Store | Path:
     )
 
 
-def writable(context: Context) -> Store:
-    """A store to write to, which may not be there yet.  Raises UsageError, ConfigError."""
+def writable(context: Context, *, seals: bool = False) -> Store:
+    """A store to write to, which may not be there yet.  Raises UsageError, ConfigError.
+
+    `seals`: the verb encrypts the backups that it writes (`cli.sealing`), or writes none.  All others are
+    kept from a store that wants encryption.
+    """
     named = word(context)
     if named is not None and "://" not in named and Path(named).is_file():
         raise UsageError(f"{named} is a file", hint="a store is a directory or a URL")
-    return opened(context, named, to_write=True)
+    if not seals and (configured := _configured(context, named)) is not None and configured.encryption:
+        raise ConfigError(
+            f"store @{configured.name} wants encryption, and this verb would write a backup in the clear",
+            hint="nothing was written; name a store without `encryption`",
+        )
+    return opened(context, named)
+
+
+def configured(context: Context) -> schema.Store | None:
+    """What the configuration says of STORE, also where that is its URL.  Raises ConfigError."""
+    return _configured(context, word(context))
+
+
+def _configured(context: Context, named: str | None) -> schema.Store | None:
+    if named is None or named.startswith("@"):
+        return context.configuration.store(named[1:] if named else None)
+    url = open_store(named).url
+    stores = context.configuration.file.stores
+    return next((each for each in stores if open_store(reveal(each.url)).url == url), None)
 
 
 def word(context: Context) -> str | None:
@@ -65,9 +87,7 @@ def word(context: Context) -> str | None:
     return context.arguments.operand(flags.STORE) or context.environ.get(flags.STORE_VARIABLE) or None
 
 
-def opened(
-    context: Context, named: str | None, *, to_write: bool = False, forms: Option[str] = flags.CREDENTIALS
-) -> Store:
+def opened(context: Context, named: str | None, *, forms: Option[str] = flags.CREDENTIALS) -> Store:
     """The store of a URL, a path or @NAME; for None the first that is configured.
 
     `forms` is the option that says where its keys are, above what the configuration says.  Raises UsageError,
@@ -76,14 +96,9 @@ def opened(
     credentials = _credentials(context.arguments.get(forms))
     if named is not None and not named.startswith("@"):
         return open_store(named, credentials=credentials or AMBIENT)
-    configured = context.configuration.store(named[1:] if named else None)
-    if to_write and configured.encryption is not None:
-        raise ConfigError(
-            f"store @{configured.name} wants encryption, which this rootcellar cannot do yet",
-            hint="nothing was written; take `encryption` out to store backups as they are",
-        )
-    credentials = credentials or configured_credentials(configured.credentials)
-    return _limited(open_store(reveal(configured.url), credentials=credentials), configured.limits)
+    written = context.configuration.store(named[1:] if named else None)
+    credentials = credentials or configured_credentials(written.credentials)
+    return _limited(open_store(reveal(written.url), credentials=credentials), written.limits)
 
 
 def planned(context: Context, url: str) -> Store:

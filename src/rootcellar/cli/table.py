@@ -41,6 +41,7 @@ RESTORE = Command(
         flags.TRIAL,
         flags.OBJECT_KEY,
         flags.YES,
+        flags.IDENTITY,
         flags.CREDENTIALS,
     ),
     examples=(
@@ -70,6 +71,7 @@ VERIFY = Command(
         flags.ETCD,
         flags.NO_RECORD,
         flags.OBJECT_KEY,
+        flags.IDENTITY,
         flags.CREDENTIALS,
     ),
     examples=("rootcellar verify @main", "rootcellar verify @main --level 5 --all"),
@@ -83,7 +85,15 @@ LS = Command(
     options=(flags.OBJECTS, flags.TIMELINE, flags.PROOF_AGE, flags.CREDENTIALS),
     examples=("rootcellar ls s3://backups/prod/etcd-main", "rootcellar ls @main --objects --output json"),
 )
-_LOOKING = (flags.AT, flags.OBJECT_KEY, flags.TIMELINE, flags.EXCLUDE, flags.SCRATCH, flags.CREDENTIALS)
+_LOOKING = (
+    flags.AT,
+    flags.OBJECT_KEY,
+    flags.TIMELINE,
+    flags.EXCLUDE,
+    flags.SCRATCH,
+    flags.IDENTITY,
+    flags.CREDENTIALS,
+)
 KEYS = Command(
     "keys",
     "the keys in a backup at any point",
@@ -128,6 +138,7 @@ DIFF = Command(
         flags.TIMELINE,
         flags.EXCLUDE,
         flags.SCRATCH,
+        flags.IDENTITY,
         flags.CREDENTIALS,
         *flags.CONNECTION,
     ),
@@ -212,8 +223,8 @@ SNAPSHOT_FULL = Command(
     "snapshot full",
     "back up all of a live etcd",
     """Streams the database of one member into the store, without keeping it in memory or on disk, and
-    records what passed.  etcdbrctl can restore it, too.  Which privileges etcd demands is in
-    docs/privileges.md.""",
+    records what passed.  etcdbrctl can restore it, too, unless it is encrypted or zstd.  Which privileges
+    etcd demands is in docs/privileges.md.""",
     operands=(flags.STORE,),
     options=(flags.FINAL, *_CAPTURING),
     examples=(
@@ -277,6 +288,42 @@ DEMO = Command(
     options=(flags.ETCD, flags.KEEP),
 )
 
+KEY_NEW = Command(
+    "key new",
+    "make a private key, and show its public one",
+    """Writes a new identity to a file that only its owner can read, and prints its recipient, which goes into
+    the configuration of whoever writes backups.  Keep copies of the file elsewhere: without it what was
+    encrypted for it alone is lost.""",
+    options=(flags.NEW_IDENTITY,),
+    examples=("rootcellar key new -o restore.key",),
+)
+KEY_SHOW = Command(
+    "key show",
+    "the public keys of private ones",
+    "Prints the recipient and the key id of each identity in a file, and nothing that is secret.",
+    operands=(flags.IDENTITY_FILE,),
+    examples=("rootcellar key show restore.key",),
+)
+KEY_ADD_RECIPIENT = Command(
+    "key add-recipient",
+    "let another key open what is there",
+    """Lets another key open every encrypted backup of a store, without writing one again: the key of each is
+    wrapped once more, in the catalogue.  An identity that opens them is needed.  What is written from now on
+    is for the recipients of the configuration.""",
+    operands=(flags.STORE, flags.RECIPIENT),
+    options=(flags.IDENTITY, flags.CREDENTIALS),
+    examples=("rootcellar key add-recipient @main AGE1 --identity restore.key",),
+)
+KEY_REMOVE = Command(
+    "key remove",
+    "take back what `key add-recipient` gave",
+    """Removes what lets a key open backups that were not written for it.  Those that were written for it open
+    with it until they are pruned, and who has read one before has read it: this forgets nothing.""",
+    operands=(flags.STORE, flags.RECIPIENT),
+    options=(flags.CREDENTIALS,),
+    examples=("rootcellar key remove @main AGE1",),
+)
+
 CONFIG_CHECK = Command(
     "config check",
     "read the configuration and say what is wrong with it",
@@ -314,6 +361,7 @@ GROUPS: dict[str, Sequence[Command]] = {
     "bring back": (LS, RESTORE, VERIFY, PUT_BACK),
     "look into backups": (KEYS, GET, HISTORY, DIFF, SIZES, EXTRACT, SHOW),
     "keep watch": (CHECK, STATUS, HOLD_ADD, HOLD_RELEASE, HOLD_LIST),
+    "encrypt": (KEY_NEW, KEY_SHOW, KEY_ADD_RECIPIENT, KEY_REMOVE),
     "about rootcellar itself": (DEMO, CONFIG_CHECK, CONFIG_SHOW, CONFIG_SCHEMA, COMPLETION),
 }
 """The verbs that people are shown, by what they are for."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rootcellar.cli.configuration import placeholders, reveal
 from rootcellar.cli.document import Document
+from rootcellar.cli.sealing import configured_identities, recipients
 from rootcellar.cli.sources import configured_credentials
 from rootcellar.errors import ConfigError, RootcellarError
 from rootcellar.stores.url import open_store
@@ -59,6 +60,10 @@ def _problems(configuration: Configuration) -> Iterator[str]:
         try:
             open_store(reveal(store.url), credentials=configured_credentials(store.credentials))
             configured_credentials(store.credentials).load()
+            if store.encryption is not None:
+                recipients(store.encryption)
+            if store.identities is not None:
+                configured_identities(store.identities)
         except RootcellarError as error:
             yield f"store @{store.name}: {error.message}"
     tls = configuration.file.etcd.tls

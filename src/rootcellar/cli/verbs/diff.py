@@ -15,6 +15,7 @@ from rootcellar.cli.backups import source
 from rootcellar.cli.document import Document, Part, stream
 from rootcellar.cli.looking import PHASES, base64, within
 from rootcellar.cli.progress import progress
+from rootcellar.cli.sealing import keyring
 from rootcellar.cli.targets import at
 from rootcellar.errors import UsageError
 from rootcellar.mvcc.kubernetes import recognise
@@ -89,6 +90,7 @@ def _two(context: Context, stack: ExitStack) -> tuple[Differences, Readable, Rea
     place = source(context)
     timeline, exclude = arguments.get(flags.TIMELINE), arguments.all(flags.EXCLUDE)
     scratch = arguments.get(flags.SCRATCH)
+    keys = keyring(context, place)
     with progress(context.console, PHASES) as advance:
         if other is None and not live:
             before, after = stack.enter_context(
@@ -99,16 +101,28 @@ def _two(context: Context, stack: ExitStack) -> tuple[Differences, Readable, Rea
                     timeline=timeline,
                     exclude=exclude,
                     scratch=scratch,
+                    keyring=keys,
                     progress=advance,
                 )
             )
             return _head(before, after.origin, after.revision), before.keyspace, after.keyspace
         before = stack.enter_context(
-            browse.opened(place, first, timeline=timeline, exclude=exclude, scratch=scratch, progress=advance)
+            browse.opened(
+                place,
+                first,
+                timeline=timeline,
+                exclude=exclude,
+                scratch=scratch,
+                keyring=keys,
+                progress=advance,
+            )
         )
         if other is not None:
             place = sources.at(context, other)
-            after = stack.enter_context(browse.opened(place, second, scratch=scratch, progress=advance))
+            keys = keyring(context, place)
+            after = stack.enter_context(
+                browse.opened(place, second, scratch=scratch, keyring=keys, progress=advance)
+            )
             return _head(before, after.origin, after.revision), before.keyspace, after.keyspace
     client = stack.enter_context(connecting.client(context))
     keyspace = LiveKeyspace(client)

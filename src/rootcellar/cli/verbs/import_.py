@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from rootcellar.backup.imports import import_backup
 from rootcellar.cli import columns, flags, sources
 from rootcellar.cli.backups import foreign
-from rootcellar.cli.compression import suffix
 from rootcellar.cli.document import Document
 from rootcellar.cli.identity import whoami
 from rootcellar.cli.progress import Phase, progress
+from rootcellar.cli.sealing import writing
 from rootcellar.cli.window import moment
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def run(context: Context) -> int:
             foreign(context, arguments.needed(flags.BACKUP)),
             store,
             by=whoami(),
-            suffix=suffix(arguments),
+            suffix=writing(context).suffix,
             taken_at=None if taken_at is None else moment(taken_at),
             scratch=arguments.get(flags.SCRATCH),
             clock=lambda: datetime.now(UTC),

@@ -13,7 +13,7 @@ from rootcellar.cli.values import SECOND
 from rootcellar.cli.window import SeenProof, Window, latest_proof, moment, window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rootcellar.backup.catalogue import Catalogue
     from rootcellar.backup.chain import Chain
@@ -36,7 +36,7 @@ class ListedObject(Part, frozen=True):
 
 class ListedChain(Part, frozen=True):
     """A full and what continues it.  `first` to `last` are its restorable revisions, `missing` what lies
-    behind.
+    behind.  `key_ids`: each of these keys opens all of it, if it is `encrypted`.
     """
 
     objects: tuple[ListedObject, ...]
@@ -49,6 +49,8 @@ class ListedChain(Part, frozen=True):
     proof: SeenProof | None
     held: tuple[str, ...]
     cautions: tuple[str, ...]
+    encrypted: bool = False
+    key_ids: tuple[str, ...] = ()
 
 
 class Backups(Document, frozen=True):
@@ -108,7 +110,19 @@ def _chain(catalogue: Catalogue, chain: Chain, held: dict[str, str]) -> ListedCh
         proof=latest_proof(catalogue, chain),
         held=tuple(held[each] for each in (chain.full.name.key,) if each in held),
         cautions=tuple(cautions),
+        encrypted=any(each.name.is_encrypted for each in snapshots),
+        key_ids=_key_ids(catalogue, snapshots),
     )
+
+
+def _key_ids(catalogue: Catalogue, snapshots: Iterable[Snapshot]) -> tuple[str, ...]:
+    """The keys that open every encrypted one of these."""
+    each_s = [catalogue.key_ids(each) for each in snapshots if each.name.is_encrypted]
+    return tuple(key_id for key_id in each_s[0] if all(key_id in ids for ids in each_s)) if each_s else ()
+
+
+def _opening(chain: ListedChain) -> str:
+    return f"opens with {' or '.join(chain.key_ids)}" if chain.key_ids else "no recorded key opens all of it"
 
 
 def _object(snapshot: Snapshot) -> ListedObject:
@@ -133,9 +147,19 @@ def _problems(catalogue: Catalogue, timeline: int) -> Iterator[str]:
         yield f"{record.key} is recorded, but gone"
     for damage in catalogue.damaged:
         yield f"{damage.key} cannot be believed: {damage.reason}"
+    if (seen := _seen_by_ebr(catalogue, timeline)) is not None:
+        yield f"etcdbrctl would restore an old state, revision {seen}: it does not see what is sealed since"
     if catalogue.strays:
         many = columns.plural(len(catalogue.strays), "object")
         yield f"{many} that etcdbrctl would take for a snapshot and is none, the first {catalogue.strays[0]}"
+
+
+def _seen_by_ebr(catalogue: Catalogue, timeline: int) -> int | None:
+    """The last revision that EBR sees, if there are newer ones that it does not."""
+    here = [each for each in catalogue.on(timeline) if each.key == each.name.key]
+    seen = max((each.name.last for each in here if not each.name.is_sealed), default=None)
+    sealed = max((each.name.last for each in here if each.name.is_sealed), default=-1)
+    return seen if seen is not None and seen < sealed else None
 
 
 class _Told:
@@ -242,6 +266,11 @@ class _Told:
             f"chain {number}: revisions {chain.missing[0]} to {chain.missing[1]} are missing behind it"
             for number, chain in enumerate(self._listed.chains, 1)
             if chain.missing is not None
+        ]
+        remarks += [
+            f"chain {number} is encrypted: {_opening(chain)}"
+            for number, chain in enumerate(self._listed.chains, 1)
+            if chain.encrypted
         ]
         remarks += [caution for chain in self._listed.chains for caution in chain.cautions]
         remarks += self._listed.problems

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.plan_restore import DEFAULT_MEMBER, Wish, plan_bare, plan_restore
-from rootcellar.backup.restore import restore
+from rootcellar.backup.restore import restore, unlock_plan
 from rootcellar.backup.restore_plan import read_plan, write_plan
 from rootcellar.backup.unwrapped import Stored
 from rootcellar.cli import flags, sources
@@ -18,14 +18,16 @@ from rootcellar.cli.backups import single, source
 from rootcellar.cli.document import Document
 from rootcellar.cli.progress import reading
 from rootcellar.cli.recovery import told_plan, told_result
+from rootcellar.cli.sealing import keyring
 from rootcellar.cli.targets import target
-from rootcellar.errors import UsageError
+from rootcellar.errors import NoKeyError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rootcellar.backup.restore import Restored
     from rootcellar.backup.restore_plan import RestorePlan
+    from rootcellar.backup.sealing.keyring import Keyring
     from rootcellar.cli.arguments import Arguments
     from rootcellar.cli.context import Context
     from rootcellar.stores.protocol import Store
@@ -94,7 +96,9 @@ def _carry_out(context: Context, store: Store, plan: RestorePlan) -> int:
         console.lines(told_plan(plan))
     for warning in plan.warnings:
         console.warn(warning)
+    keys = keyring(context, store)
     if arguments.has(flags.DRY_RUN):
+        _warn_of_keys(context, store, plan, keys)
         if not console.is_text:
             console.document(plan)
         if out is not None:
@@ -104,7 +108,9 @@ def _carry_out(context: Context, store: Store, plan: RestorePlan) -> int:
     _confirm(context, targets)
     console.finish()
     with reading(console, store, plan) as (metered, advance):
-        restored = restore(plan, metered, targets, replace=arguments.has(flags.REPLACE), progress=advance)
+        restored = restore(
+            plan, metered, targets, replace=arguments.has(flags.REPLACE), progress=advance, keyring=keys
+        )
     if restored is None:
         _tell_repeated(context, plan, targets)
         return 0
@@ -115,6 +121,14 @@ def _carry_out(context: Context, store: Store, plan: RestorePlan) -> int:
     else:
         console.document(_document(plan, restored))
     return 0
+
+
+def _warn_of_keys(context: Context, store: Store, plan: RestorePlan, keys: Keyring) -> None:
+    """A plan may be for another host, which has the key that is missing here."""
+    try:
+        unlock_plan(store, plan, keys)
+    except NoKeyError as error:
+        context.console.warn(error.message)
 
 
 def _planned(context: Context, stack: ExitStack) -> tuple[Store, RestorePlan]:

@@ -38,6 +38,7 @@ class Object(Document, frozen=True):
     record: dict[str, Any] | None
     proofs: tuple[SeenProof, ...]
     holds: tuple[dict[str, Any], ...]
+    key_ids: tuple[str, ...] = ()
 
 
 def run(context: Context) -> int:
@@ -74,6 +75,7 @@ def _document(url: str, catalogue: Catalogue, snapshot: Snapshot) -> Object:
         record=msgspec.to_builtins(snapshot.record) if snapshot.record is not None else None,
         proofs=tuple(map(SeenProof.of, proofs)),
         holds=tuple(msgspec.to_builtins(each) for each in holds),
+        key_ids=catalogue.key_ids(snapshot),
     )
 
 
@@ -85,6 +87,8 @@ def _lines(shown: Object) -> Iterator[str]:
     yield f"  revisions   {span}"
     yield f"  captured    {columns.date(shown.captured_at)}"
     yield f"  stored      {shown.size:,} bytes ({shown.compression})"
+    if shown.key_ids:
+        yield f"  opens with  {', '.join(shown.key_ids)}"
     yield f"  timeline    {shown.timeline}{' (guessed from its time)' if shown.timeline_assumed else ''}"
     if shown.record is None:
         yield "  record      none: its writer kept no catalogue, or died before it could"

@@ -18,6 +18,7 @@ from rootcellar.cli.backups import single, source
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.identity import whoami
 from rootcellar.cli.progress import reading
+from rootcellar.cli.sealing import keyring
 from rootcellar.cli.targets import target
 from rootcellar.errors import NothingToRestoreError, ProofError, StoreError, UsageError
 from rootcellar.etcd.process import find_etcd
@@ -126,6 +127,7 @@ def _prove(context: Context, store: Store, plan: RestorePlan, checks: frozenset[
             scratch=arguments.get(flags.SCRATCH),
             etcd=etcd,
             progress=advance,
+            keyring=keyring(context, store),
         )
 
 

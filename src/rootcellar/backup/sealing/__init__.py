@@ -1,0 +1,1 @@
+"""Client-side encryption of snapshots, in the published format of age."""
