@@ -59,6 +59,8 @@ class Etcd(Server):
         self.endpoint = f"{'https' if self.tls else 'http'}://127.0.0.1:{free_port()}"
         self.peer_url = f"http://127.0.0.1:{free_port()}"
         self.initial_cluster = f"{name}={self.peer_url}"
+        self.joins = False
+        """Whether it starts as a member of a cluster that has listed it already."""
         self._flags = options.get("flags", ())
         self._fsync = options.get("fsync", False)
         self._user: str | None = None
@@ -83,6 +85,7 @@ class Etcd(Server):
             *("--listen-client-urls", self.endpoint, "--advertise-client-urls", self.endpoint),
             *("--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url),
             *("--initial-cluster", self.initial_cluster),
+            *("--initial-cluster-state", "existing" if self.joins else "new"),
         ]
         if self.programs.minor == (3, 4):
             # Early ones, told not to fsync, do not even write when they should, and do not survive a kill.

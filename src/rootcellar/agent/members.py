@@ -27,6 +27,7 @@ _ASK_SECONDS = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 2.0, 120.0
 _LEARNER_PAUSE = 5.0
 _TOO_MANY_LEARNERS = "too many learner"
+_SETTLING = "unhealthy cluster"  # what etcd says to changes until all members were connected for five seconds
 _NOT_IN_SYNC = "in sync with leader"
 
 
@@ -130,7 +131,7 @@ class MemberControl:
                 f"removing member {member.name} would leave the cluster without a quorum",
                 hint="bring the other members back first, or restore the cluster",
             )
-        self._client.member_remove(member.id)
+        self._insist(lambda: self._client.member_remove(member.id), ADD_TRIES)
 
     def update_peer_urls(self, member: Member, peer_urls: Sequence[str]) -> bool:
         """Have a member reached by other peer URLs; False where it is already so.  Raises EtcdError."""
@@ -159,7 +160,8 @@ class MemberControl:
                 return call()
             except EtcdError as error:
                 crowded = _TOO_MANY_LEARNERS in error.message
-                if not crowded and not isinstance(error, EtcdUnavailableError):
+                passing = crowded or _SETTLING in error.message
+                if not passing and not isinstance(error, EtcdUnavailableError):
                     raise
                 self._pause(seconds + _LEARNER_PAUSE * crowded)
         return call()

@@ -1,0 +1,452 @@
+"""What is done before etcd starts, on real data directories, stores and clusters."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from rootcellar.agent.initialization import initialize, store_facts
+from rootcellar.agent.members import MemberControl
+from rootcellar.agent.start_plan import Deed, StoreState
+from rootcellar.agent.validation import Mode, Status, validate
+from rootcellar.backup import place
+from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.chain import AtRevision
+from rootcellar.backup.plan_restore import Wish, plan_restore
+from rootcellar.backup.restore import restore
+from rootcellar.errors import (
+    DamagedObjectError,
+    EtcdUnavailableError,
+    NothingToRestoreError,
+    StoreError,
+    TargetError,
+)
+from rootcellar.etcd.client import EtcdClient
+from rootcellar.stores.backoff import Backoff
+from rootcellar.stores.file import FileStore
+from rootcellar.stores.url import open_store
+from tests.agent.door_scene import (
+    Leases,
+    break_pages,
+    captured,
+    closed_port,
+    eventually,
+    home,
+    lived,
+    write,
+)
+from tests.backup.killing import Killer
+
+NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+
+
+def database(member):
+    return member.data_dir / "member" / "snap" / "db"
+
+
+def contents(directory):
+    return {
+        str(each.relative_to(directory)): each.read_bytes() for each in directory.rglob("*") if each.is_file()
+    }
+
+
+def no_wait(_seconds):
+    """Tries follow each other at once: what they wait for is there, or is not in this test."""
+
+
+@pytest.fixture
+def store(tmp_path):
+    return FileStore(tmp_path / "store")
+
+
+@pytest.fixture
+def backed_up(etcd, store):
+    """Makes a stopped member whose last revision is in the store, with its HashKV there."""
+
+    def make(line="3.6", name="m1"):
+        member = lived(etcd, line, name)
+        with EtcdClient([member.endpoint]) as client:
+            last = captured(client, store)
+        hashed = member.hash_kv()
+        assert hashed.revision == last
+        member.stop()
+        return member, hashed
+
+    return make
+
+
+# one member
+
+
+def test_a_damaged_member_is_restored_and_its_data_kept(backed_up, store, etcd_line):
+    member, hashed = backed_up(etcd_line)
+    break_pages(database(member))
+    damaged = contents(member.data_dir / "member")
+    done = initialize(home(member, store=lambda: store), Mode.FULL)
+    assert (done.plan.deed, done.found.status) == (Deed.RESTORE, Status.BOLT_CORRUPT)
+    assert contents(done.quarantined) == damaged
+    member.start()
+    assert member.hash_kv() == hashed
+
+
+def test_a_lost_volume_is_restored(backed_up, store):
+    member, hashed = backed_up()
+    shutil.rmtree(member.data_dir)
+    done = initialize(home(member, store=lambda: store), Mode.FULL)
+    assert (done.plan.deed, done.quarantined) == (Deed.RESTORE, None)
+    member.start()
+    assert member.hash_kv() == hashed
+
+
+def test_a_healthy_member_is_left_as_it_is(backed_up, store):
+    member, _ = backed_up()
+    before = contents(member.data_dir / "member")
+    done = initialize(home(member, store=lambda: store), Mode.FULL)
+    assert done.plan.deed is Deed.KEEP
+    assert contents(member.data_dir / "member") == before
+
+
+def test_a_second_start_finds_nothing_to_do(backed_up, store):
+    member, _ = backed_up()
+    shutil.rmtree(member.data_dir)
+    there = home(member, store=lambda: store)
+    assert initialize(there, Mode.FULL).plan.deed is Deed.RESTORE
+    assert initialize(there, Mode.FULL).plan.deed is Deed.KEEP
+
+
+def unreachable(port):
+    url = f"s3://bucket/prefix?endpoint=http://127.0.0.1:{port}&region=us-east-1"
+    return open_store(url, backoff=Backoff(attempts=1))
+
+
+def test_a_healthy_member_starts_while_the_store_does_not_answer_and_this_is_said(backed_up):
+    member, _ = backed_up()
+    with closed_port() as port:
+        done = initialize(home(member, store=lambda: unreachable(port)), Mode.FULL)
+    assert done.plan.deed is Deed.KEEP
+    (warning,) = done.warnings
+    assert warning.startswith("the store does not answer")
+
+
+def test_a_damaged_member_waits_for_the_store_and_is_not_touched(backed_up):
+    member, _ = backed_up()
+    break_pages(database(member))
+    before = contents(member.data_dir)
+    with closed_port() as port, pytest.raises(StoreError, match="does not answer"):
+        initialize(home(member, store=lambda: unreachable(port)), Mode.FULL)
+    assert contents(member.data_dir).items() >= before.items()
+
+
+@pytest.mark.parametrize("with_store", [True, False], ids=["empty store", "no store"])
+def test_damaged_data_without_any_backup_is_kept_in_quarantine(etcd, store, with_store):
+    """Druid's D13 and 3.10: there it is deleted."""
+    member = lived(etcd, "3.6")
+    member.stop()
+    break_pages(database(member))
+    damaged = contents(member.data_dir / "member")
+    done = initialize(home(member, store=(lambda: store) if with_store else None), Mode.FULL)
+    assert done.plan.deed is Deed.START_EMPTY
+    assert contents(done.quarantined) == damaged
+    assert not (member.data_dir / "member").exists()
+    member.start()
+    assert member.hash_kv().revision == 1
+
+
+def test_a_database_older_than_the_store_is_restored_over(backed_up, store, etcd, tmp_path):
+    member = lived(etcd, "3.6")
+    member.stop()
+    shutil.copytree(member.data_dir, tmp_path / "early")
+    member.start()
+    with EtcdClient([member.endpoint]) as client:
+        captured(client, store)
+    hashed = member.hash_kv()
+    member.stop()
+    shutil.rmtree(member.data_dir)
+    shutil.copytree(tmp_path / "early", member.data_dir)
+    done = initialize(home(member, store=lambda: store), Mode.SANITY)
+    assert (done.plan.deed, done.found.status) == (Deed.RESTORE, Status.REVISION_BEHIND)
+    member.start()
+    assert member.hash_kv() == hashed
+
+
+def test_a_member_killed_before_it_committed_is_not_taken_for_behind(etcd, store):
+    """The reference starts an etcd on the live data to find out; the log's end tells as much."""
+    member = lived(etcd, "3.6")
+    with EtcdClient([member.endpoint]) as client:
+        last = captured(client, store)
+        client.put(b"newest", b"v")
+    member.kill()
+    done = initialize(home(member, store=lambda: store), Mode.FULL)
+    assert done.plan.deed is Deed.KEEP, done.found
+    member.start()
+    assert member.hash_kv().revision == last + 1
+
+
+def test_a_restore_to_an_older_point_is_not_undone_by_the_next_start(backed_up, store):
+    member, _ = backed_up()
+    there = home(member, store=lambda: store)
+    members = (f"m1={member.peer_url}",)
+    wish = Wish(AtRevision(45), secrets.token_hex(8), members, announce=True, bump_revision=0)
+    restore(
+        plan_restore(read_catalogue(store), store.url, wish), store, {"m1": member.data_dir}, replace=True
+    )
+    done = initialize(there, Mode.FULL)
+    assert done.plan.deed is Deed.KEEP, done.found
+    member.start()
+    assert member.hash_kv().revision == 45
+
+
+def test_deltas_without_a_full_are_no_empty_store(etcd, store):
+    """The reference dies of a nil pointer there, or starts empty."""
+    member = lived(etcd, "3.6")
+    with EtcdClient([member.endpoint]) as client:
+        captured(client, store)
+    member.stop()
+    (full,) = (info.key for info in store.list() if "Full-" in info.key)
+    store.delete(full)
+    assert store_facts(store).state is StoreState.BROKEN
+    shutil.rmtree(member.data_dir)
+    with pytest.raises(NothingToRestoreError, match="no backup can be restored"):
+        initialize(home(member, store=lambda: store), Mode.FULL)
+    assert not (member.data_dir / "member").exists()
+
+
+def test_a_damaged_backup_is_not_guessed_around(backed_up, store, tmp_path):
+    member, _ = backed_up()
+    (delta,) = (info.key for info in store.list() if "Incr-" in info.key)
+    path = tmp_path / "store" / delta
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-40] + b"\0" * 40)
+    break_pages(database(member))
+    with pytest.raises(DamagedObjectError) as caught:
+        initialize(home(member, store=lambda: store), Mode.FULL)
+    assert delta in caught.value.message
+    assert "--to-revision" in caught.value.hint
+    assert database(member).exists()
+
+
+def test_what_was_restored_and_went_bad_is_restored_again(backed_up, store):
+    member, hashed = backed_up()
+    there = home(member, store=lambda: store)
+    shutil.rmtree(member.data_dir)
+    initialize(there, Mode.FULL)
+    break_pages(database(member))
+    assert initialize(there, Mode.FULL).plan.deed is Deed.RESTORE
+    member.start()
+    assert member.hash_kv() == hashed
+
+
+def test_a_volume_of_another_namespace_is_not_touched(backed_up, store):
+    member, _ = backed_up()
+    first = home(member, store=lambda: store, namespace="shoot--a")
+    initialize(first, Mode.SANITY)
+    break_pages(database(member))
+    before = contents(member.data_dir)
+    with pytest.raises(TargetError, match="shoot--a"):
+        initialize(replace(first, namespace="shoot--b"), Mode.FULL)
+    assert contents(member.data_dir).items() >= before.items()
+
+
+def test_a_running_etcd_is_not_touched(etcd, store):
+    member = lived(etcd, "3.6")
+    with pytest.raises(TargetError, match="an etcd is running"):
+        initialize(home(member, store=lambda: store), Mode.FULL)
+    assert member.hash_kv().revision == 41
+
+
+def test_what_keeps_failing_does_not_eat_what_it_failed_on(etcd):
+    member = lived(etcd, "3.6")
+    member.stop()
+    there = home(member)
+    for hour in range(2):
+        break_pages(database(member))
+        initialize(there, Mode.FULL, now=lambda hour=hour: NOW + timedelta(hours=hour))
+        member.start()
+        member.stop()
+    break_pages(database(member))
+    with pytest.raises(TargetError, match="2 times within a day"):
+        initialize(there, Mode.FULL, now=lambda: NOW + timedelta(hours=3))
+    assert database(member).exists()
+    initialize(there, Mode.FULL, now=lambda: NOW + timedelta(days=3))
+    assert len(place.quarantines(member.data_dir)) == 2
+
+
+# killed anywhere
+
+
+def start(data_dir, root, peer_url):
+    """One initialization, in a process that may be killed."""
+    there = Killable(data_dir, peer_url)
+    initialize(home(there, store=lambda: FileStore(root)), Mode.FULL)
+
+
+class Killable:
+    def __init__(self, data_dir, peer_url):
+        self.data_dir, self.name, self.initial_cluster = data_dir, "m1", f"m1={peer_url}"
+
+
+@pytest.mark.parametrize("holds", [True, False], ids=["restore", "start empty"])
+def test_killed_anywhere_the_old_data_is_there_and_the_next_start_ends_it(backed_up, store, tmp_path, holds):
+    member, _ = backed_up()
+    break_pages(database(member))
+    damaged = contents(member.data_dir / "member")
+    root = tmp_path / ("store" if holds else "empty")
+    deaths = 0
+    with Killer() as killer:
+        for at in range(1000):
+            data_dir = tmp_path / f"data-{at}" / "etcd"
+            shutil.copytree(member.data_dir, data_dir)
+            killed = killer.run(start, data_dir, root, member.peer_url, at=at)
+            deaths += killed
+            start(data_dir, root, member.peer_url)
+            found = validate(data_dir, Mode.FULL)
+            assert found.valid if holds else found.blank, (at, found)
+            kept = [contents(path) for _, path in place.quarantines(data_dir)]
+            assert kept == [damaged], at
+            shutil.rmtree(data_dir.parent)
+            if not killed:
+                break
+    assert deaths > (30 if holds else 5)
+
+
+# several members
+
+RELAXED = ("--strict-reconfig-check=false",)
+
+
+@pytest.fixture
+def three(etcd):
+    members = etcd.start_cluster("3.6", flags=RELAXED)
+    with EtcdClient([members[0].endpoint]) as client:
+        write(client, 20)
+    return members
+
+
+def beside(members, own, client, **more):
+    """The home of one member of a cluster, its service endpoints being the others'."""
+    return home(own, control=MemberControl(client, pause=no_wait), **more)
+
+
+def others(members, own):
+    return EtcdClient([each.endpoint for each in members if each is not own])
+
+
+def join(member, members, client):
+    """Start a member that was told to join, and wait until it votes."""
+    there = [f"{each.name}={each.peer_url}" for each in members]
+    member.initial_cluster = ",".join(there)
+    member.joins = True
+    member.start_soon()
+    control = MemberControl(client, pause=no_wait)
+
+    def votes():
+        own = control.cluster().find(member.name, (member.peer_url,))
+        return own.name and (not own.is_learner or control.promote(own.id))
+
+    eventually(votes)
+    member.wait_healthy()
+
+
+def test_a_member_that_lost_its_data_joins_again_with_all_of_it(etcd, etcd_line):
+    members = etcd.start_cluster(etcd_line, flags=RELAXED)
+    own = members[1]
+    with others(members, own) as client:
+        write(client, 20)
+        own.stop()
+        break_pages(database(own))
+        damaged = contents(own.data_dir / "member")
+        done = initialize(beside(members, own, client), Mode.FULL)
+        assert (done.plan.deed, done.joins) == (Deed.JOIN, True)
+        assert contents(done.quarantined) == damaged
+        listed = {each.name or "new": each.is_learner for each in client.member_list()}
+        assert listed == {"m1": False, "m3": False, "new": True}
+        join(own, members, client)
+        assert own.hash_kv() == members[0].hash_kv()
+
+
+def test_a_member_killed_between_leaving_and_joining_ends_it_at_the_next_start(three):
+    own = three[1]
+    with others(three, own) as client:
+        own.stop()
+        break_pages(database(own))
+        there = beside(three, own, client)
+        (listed,) = (each for each in client.member_list() if each.name == "m2")
+        client.member_remove(listed.id)  # died here
+        assert initialize(there, Mode.FULL).plan.deed is Deed.JOIN
+        # died before etcd ran: it is listed, and is not added once more
+        again = initialize(there, Mode.FULL)
+        assert (again.plan.deed, again.plan.add, again.quarantined) == (Deed.JOIN, False, None)
+        assert len(client.member_list()) == 3
+        join(own, three, client)
+
+
+def test_a_healthy_member_of_several_starts_without_asking_the_store(three):
+    own = three[1]
+    own.stop()
+
+    def never():
+        raise AssertionError("asked")
+
+    with others(three, own) as client:
+        assert initialize(beside(three, own, client, store=never), Mode.SANITY).plan.deed is Deed.KEEP
+
+
+def test_a_single_member_is_joined_by_a_second(etcd):
+    first = lived(etcd, "3.6", "m1", flags=RELAXED)
+    second = etcd.make("3.6", "m2")
+    second.initial_cluster = f"{first.initial_cluster},{second.initial_cluster}"
+    with EtcdClient([first.endpoint]) as client:
+        done = initialize(beside([first], second, client), Mode.FULL)
+        assert (done.plan.deed, done.quarantined) == (Deed.JOIN, None)
+        join(second, [first, second], client)
+        assert second.hash_kv() == first.hash_kv()
+
+
+def test_the_data_of_one_cluster_is_not_given_up_for_the_endpoint_of_another(etcd):
+    """Druid's D26."""
+    own = lived(etcd, "3.6", "m1")
+    own.stop()
+    other = lived(etcd, "3.6", "x1")
+    own.initial_cluster += ",m2=http://127.0.0.1:1"
+    before = contents(own.data_dir / "member")
+    with EtcdClient([other.endpoint]) as client:
+        with pytest.raises(TargetError, match="the data is of cluster"):
+            initialize(beside([], own, client), Mode.FULL)
+        assert [each.name for each in client.member_list()] == ["x1"]
+    assert contents(own.data_dir / "member") == before
+
+
+def test_without_a_quorum_a_member_that_lost_its_data_waits(three):
+    own = three[0]
+    own.stop()
+    three[1].stop()
+    break_pages(database(own))
+    with (
+        EtcdClient([three[2].endpoint], timeout=2) as client,
+        pytest.raises(EtcdUnavailableError, match="has been a member"),
+    ):
+        initialize(beside(three, own, client), Mode.FULL)
+    assert database(own).exists()
+
+
+def test_three_members_over_a_backup_come_up_one_after_the_other(etcd, backed_up, store):
+    """Druid's 3.8 (issue 621): there, they wait for each other for ever."""
+    _source, hashed = backed_up(name="source")
+    first, second, third = members = etcd.make_cluster("3.6", flags=RELAXED)
+    leases = Leases([])
+    with closed_port() as port, EtcdClient([f"http://127.0.0.1:{port}"], timeout=1) as nobody:
+        with pytest.raises(EtcdUnavailableError, match="m1 restores the cluster first"):
+            initialize(beside(members, second, nobody, store=lambda: store, leases=leases), Mode.FULL)
+        done = initialize(beside(members, first, nobody, store=lambda: store, leases=leases), Mode.FULL)
+        assert done.plan.deed is Deed.RESTORE
+    first.start()
+    with EtcdClient([first.endpoint]) as client:
+        for joined, member in ([first, second], second), (members, third):
+            found = initialize(beside(members, member, client, store=lambda: store), Mode.FULL)
+            assert found.plan.deed is Deed.JOIN
+            join(member, joined, client)
+    assert first.hash_kv() == second.hash_kv() == third.hash_kv() == hashed
