@@ -385,6 +385,16 @@ def _gap(deltas: _Deltas, reach: int, next_full: int | None) -> Gap | None:
     return Gap(reach + 1, min(ends)) if ends and min(ends) > reach else None
 
 
+def leading(history: History, full: Snapshot, through: int) -> tuple[Snapshot, ...]:
+    """The deltas that lead from a full to a revision, past other fulls too, as far as they go."""
+    steps = []
+    for step in _Deltas(history.on(full.timeline)).follow(full.last):
+        if step.after >= through:
+            break
+        steps.append(step.snapshot)
+    return tuple(steps)
+
+
 def orphans(history: History, timeline: int) -> list[Snapshot]:
     """Deltas that no full leads to."""
     here = history.on(timeline)
