@@ -239,15 +239,12 @@ class InterruptedByCompaction:
         self.watch = watch
         self.rest = None
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
+    def close(self):
         self.watch.close()
 
     def get(self, timeout):
         if self.rest is None:
-            batch = self.watch.get(timeout)
+            batch = self.watch.get(60)
             half = len(batch.events) // 2
             self.rest = batch.events[half:]
             return batch._replace(events=batch.events[:half])

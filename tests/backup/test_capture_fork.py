@@ -293,10 +293,7 @@ def test_an_etcd_that_is_restored_while_it_is_captured_gets_a_new_timeline(scene
         def __init__(self, first, running):
             self.first, self.running = [first], running
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
+        def close(self):
             self.running.close()
 
         def get(self, timeout):

@@ -35,15 +35,16 @@ if TYPE_CHECKING:
 class Base:
     """What deltas continue.
 
-    `held` is the newest revision that the store holds, and `ends` the snapshot that ends with it.  The next
-    delta starts behind `torn`, the last delta of the chain before, if there is one that it can mend; else, or
-    if etcd no longer has that, at `start`.  No delta may end in `forbidden`.  `auth_revision` is that of the
-    last full, None when unknown.  `leases` are those with a TTL in the records behind it.
+    `held` is the newest revision that the store holds, and `ends` the snapshot that ends with it (None while
+    that is a full on its way).  The next delta starts behind `torn`, the last delta of the chain before, if
+    there is one that it can mend; else, or if etcd no longer has that, at `start`.  No delta may end in
+    `forbidden`.  `auth_revision` is that of the last full, None when unknown.  `leases` are those with a TTL
+    in the records behind it.
     """
 
     start: int
     held: int
-    ends: Snapshot
+    ends: Snapshot | None
     forbidden: range
     torn: Snapshot | None = None
     auth_revision: int | None = None

@@ -1,14 +1,17 @@
 """One delta from a running watch: whole revisions, encoded, hashed and compressed as they come.
 
 What is held until the cut are the compressed bytes, because a delta's name says its last revision and its
-claim the hash; a limit on the uncompressed size bounds them.  A revision is never split, and none may be
-missing: in the whole keyspace etcd's revisions are dense, so a hole in a watch is a lost event (as after a
-compaction of the tombstone at its start) and never passed over.
+claim the hash; a limit on the uncompressed size bounds them.  Between two cuts nothing is taken off the
+watch, so that a store slower than etcd's writers slows etcd's stream and does not fill our memory.
+
+A revision is never split, and none may be missing: in the whole keyspace etcd's revisions are dense, so a
+hole in a watch is a lost event (as after a compaction of the tombstone at its start) and never passed over.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,11 +23,11 @@ from rootcellar.errors import CompactedError, EtcdError, EtcdUnavailableError
 from rootcellar.etcd.fingerprint import change_of, fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from rootcellar.backup.capture_gate import Gate
     from rootcellar.etcd._proto import kv_pb2
-    from rootcellar.etcd.answers import WatchBatch
     from rootcellar.etcd.watch import Watch
 
 EBR_BYTES = 2 << 20
@@ -35,6 +38,12 @@ EBR_OPERATIONS = 10_240
 _OPERATION_BYTES = 24  # tags and lengths around key and value in a request; an upper bound below 2 MiB
 _JSON_BYTES = 160  # names and numbers around key and value in a delta, about
 _RUN_BYTES = 256 << 10
+_SLICE = 0.25
+"""Seconds of silence after which the goal and the gate are looked at again."""
+
+
+Goal = Callable[[], int | None]
+"""How far to go: None while there is no end to it, then a revision that etcd has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +98,8 @@ class _Growing:
 class Cutter:
     """Cuts a watch of the whole keyspace, which begins at revision `start`, into deltas.
 
-    No delta ends in `forbidden`.  Revisions up to `history` were there when the watch began.
+    No delta ends where the gate does not admit it; once one is cut, the gate is to be left.  Revisions up to
+    `history` were there when the watch began.
     """
 
     def __init__(
@@ -98,7 +108,7 @@ class Cutter:
         start: int,
         *,
         history: int,
-        forbidden: range = range(0),
+        gate: Gate,
         limits: DeltaLimits,
         suffix: str = names.GZIP,
         clock: Callable[[], datetime] = utc_now,
@@ -107,7 +117,7 @@ class Cutter:
         """The last revision that was taken."""
         self._watch = watch
         self._history = history
-        self._forbidden = forbidden
+        self._gate = gate
         self._limits = limits
         self._suffix = suffix
         self._clock = clock
@@ -116,22 +126,26 @@ class Cutter:
         self._received = clock()
         self._revision: Sequence[kv_pb2.Event] = ()
         self._failure: EtcdError | None = None
+        self._silent_since: float | None = None
 
-    def next(self, target: int) -> Cut | None:
-        """The delta that comes next, ending at revision `target` or before at a limit; None when there.
+    def next(self, goal: Goal) -> Cut | None:
+        """The delta that comes next, ending at the goal or before at a limit; None when there.
 
-        Raises what the watch raises, once all that came before it has been cut; CompactedError for a hole.
+        Raises what the watch and the goal raise, once all that came before it has been cut; CompactedError
+        for a hole.
         """
-        if self.position >= target:
-            return None
-        if self._failure is not None:
-            raise self._failure
-        if self._at >= len(self._events):
-            self._fill()
+        while True:
+            target = goal()
+            if target is not None and self.position >= target:
+                return None
+            if self._failure is not None:
+                raise self._failure
+            if self._at < len(self._events) or self._fill(target):
+                break
         start = self.position + 1
         growing = _Growing(start, time.monotonic(), self._received, self._received)
         payload, stored = Tally(), Tally()
-        chunks = list(stored.through(codecs.compress(self._payload(growing, payload, target), self._suffix)))
+        chunks = list(stored.through(codecs.compress(self._payload(growing, payload, goal), self._suffix)))
         return Cut(
             start=start,
             last=self.position,
@@ -147,17 +161,23 @@ class Cutter:
             catch_up=start <= self._history,
         )
 
-    def _payload(self, growing: _Growing, payload: Tally, target: int) -> Iterator[bytes]:
+    def _payload(self, growing: _Growing, payload: Tally, goal: Goal) -> Iterator[bytes]:
         """The JSON of this delta, then its hash."""
         encoder = DeltaEncoder()
         ended = False
         while not ended:
-            if self._at >= len(self._events):
-                try:
-                    self._fill()
-                except EtcdError as error:
-                    self._end_with(error, growing)
+            try:
+                target = goal()
+                if self._is_due(growing, 0, target):
                     break
+                if growing.size >= self._limits.size and self._gate.is_shut:
+                    self._gate.wait(_SLICE)
+                    continue
+                if self._at >= len(self._events) and not self._fill(target):
+                    continue
+            except EtcdError as error:
+                self._end_with(error, growing)
+                break
             run, ended = self._run(growing, target)
             piece = encoder.feed(run)
             growing.size += len(piece)
@@ -168,21 +188,34 @@ class Cutter:
         yield closing
         yield payload.digest
 
-    def _fill(self) -> None:
-        batch: WatchBatch | None = None
-        while batch is None or not batch.events:
-            batch = self._watch.get(self._limits.idle)
-            if batch is None:
-                raise EtcdUnavailableError(
-                    f"etcd has brought nothing behind revision {self.position}"
-                    f" for {self._limits.idle:.0f} s, though it says that there is more",
-                    hint="look at the member's load and its disk, then try again",
-                )
+    def _fill(self, target: int | None) -> bool:
+        """Have events at hand; False when none came for a moment."""
+        batch = self._watch.get(_SLICE)
+        if batch is None or not batch.events:
+            self._bear_silence(target)
+            return False
+        self._silent_since = None
         self._events, self._at = batch.events, 0
         # A clock that is set back must not make a later change look earlier.
         self._received = max(self._clock(), self._received)
+        return True
 
-    def _run(self, growing: _Growing, target: int) -> tuple[list[Event], bool]:
+    def _bear_silence(self, target: int | None) -> None:
+        """Raises when etcd, which says that there is more, has not brought it for too long."""
+        if target is None or self.position >= target:
+            self._silent_since = None
+            return
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+        if now - self._silent_since >= self._limits.idle:
+            raise EtcdUnavailableError(
+                f"etcd has brought nothing behind revision {self.position}"
+                f" for {self._limits.idle:.0f} s, though it says that there is more",
+                hint="look at the member's load and its disk, then try again",
+            )
+
+    def _run(self, growing: _Growing, target: int | None) -> tuple[list[Event], bool]:
         """The next of the events at hand, in whole revisions, and whether the delta ends with them."""
         events, received = self._events, format_time(nanoseconds(self._received) or 0)
         run: list[Event] = []
@@ -226,14 +259,14 @@ class Cutter:
 
     def _end_with(self, error: EtcdError, growing: _Growing) -> None:
         """What came before an error is whole and may be all there ever is: end the delta there if it can."""
-        if self.position < growing.start or self.position in self._forbidden:
+        if self.position < growing.start or not self._gate.admits(self.position):
             raise error
         self._failure = error
 
-    def _is_due(self, growing: _Growing, written: int, target: int) -> bool:
-        if self.position >= target:
-            return True
-        if self.position in self._forbidden:
+    def _is_due(self, growing: _Growing, written: int, target: int | None) -> bool:
+        if self.position < growing.start:
             return False
+        reached = target is not None and self.position >= target
         late = time.monotonic() - growing.begun >= self._limits.age
-        return late or growing.size + written >= self._limits.size
+        large = growing.size + written >= self._limits.size
+        return (reached or late or large) and self._gate.admits(self.position)

@@ -1,136 +1,220 @@
-"""Taking deltas: what etcd's watch tells behind the newest snapshot, up to a stated revision.
+"""Taking deltas: what etcd's watch tells behind the newest snapshot, for as long as one likes.
 
-`capture_base` says where they start and why, `capture_cut` how they are cut, `capture_publisher` in which
-order they are written.
+`capture_base` says where they start and why, `capture_cut` how they are cut, `capture_gate` where they may
+end beside a full, `capture_publisher` in which order they are written.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 from rootcellar.backup import names
 from rootcellar.backup.capture_base import fingerprint_of
 from rootcellar.backup.capture_cut import Cutter, DeltaLimits
 from rootcellar.backup.capture_outcome import Captured, Deltas, Need, NeedFull
 from rootcellar.backup.records import Caution, Lease, Notice, Record
-from rootcellar.errors import CompactedError, EtcdDeniedError
+from rootcellar.errors import CompactedError, EtcdDeniedError, EtcdUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from datetime import datetime
 
     from rootcellar.backup.capture_base import Base
-    from rootcellar.backup.capture_cut import Cut
+    from rootcellar.backup.capture_cut import Cut, Goal
+    from rootcellar.backup.capture_gate import Gate
     from rootcellar.backup.capture_publisher import Publisher
     from rootcellar.backup.database import Progress
-    from rootcellar.etcd.answers import Header
+    from rootcellar.etcd.answers import Status
     from rootcellar.etcd.client import EtcdClient
+    from rootcellar.etcd.watch import Watch
 
 
-def capture_deltas(
-    client: EtcdClient,
-    publisher: Publisher,
-    base: Base,
-    *,
-    suffix: str = names.GZIP,
-    limits: DeltaLimits | None = None,
-    progress: Progress = lambda _phase, _more: None,
-) -> Deltas:
-    """Write everything from `base` up to etcd's revision at the start of the call, as one delta or several.
+class DeltaStream:
+    """Deltas from `base` on, from one watch that stays open between them.
 
-    Where etcd no longer has what comes next, that is not an error but the want of a full, which comes with
-    whatever could be written.  `progress` is called with "delta" and revisions.  Raises EtcdError and below
-    (EtcdDeniedError without read permission on all keys; ForkedError when etcd was restored meanwhile),
-    StoreErrors, FencedError.
+    A delta that the store did not take is kept, and put again, the same bytes under the same name, before
+    anything more is taken off the watch.  A watch that failed is opened anew behind what is stored.  One
+    thread takes; `after_full` may be called by another.
     """
-    publisher.begin()
-    header = client.header()
-    run = _Run(client, publisher, base, header, suffix, limits or DeltaLimits(), progress)
-    need = run.need_for_auth()
-    try:
-        run.write(max(header.revision, base.held))
-    except CompactedError as error:
-        need = NeedFull(Need.COMPACTED, error.message)
-    return Deltas(tuple(run.written), run.reached, run.need_for_ebr() or need)
-
-
-class _Run:
-    """One call of `capture_deltas`."""
 
     def __init__(
         self,
         client: EtcdClient,
         publisher: Publisher,
         base: Base,
-        header: Header,
-        suffix: str,
-        limits: DeltaLimits,
-        progress: Progress,
+        *,
+        gate: Gate,
+        suffix: str = names.GZIP,
+        limits: DeltaLimits | None = None,
+        progress: Progress = lambda _phase, _more: None,
     ) -> None:
         self._client = client
         self._publisher = publisher
         self._base = base
-        self._header = header
+        self._gate = gate
         self._suffix = suffix
-        self._limits = limits
+        self._limits = limits or DeltaLimits()
         self._progress = progress
-        self._version = str(client.status().version)
-        self._auth_revision = _auth_revision(client)
+        self._facts: _Facts | None = None
+        self._auth_before = base.auth_revision
         self._leases = set(base.leases)
         self._heavy: list[int] = []
-        self._previous = base.ends.record.link if base.ends.record else None
+        self._previous = base.ends.record.link if base.ends is not None and base.ends.record else None
+        self._watch: Watch | None = None
+        self._cutter: Cutter | None = None
+        self._waiting: _Prepared | None = None
+        self._is_mending = False
         self.reached = base.held
-        self.written: list[Captured] = []
+        """The newest revision that the store holds without a gap."""
+        self.last: Captured | None = None
+        """The newest delta of this stream."""
 
-    def need_for_auth(self) -> NeedFull | None:
+    def take(self, goal: Goal) -> Deltas:
+        """Write deltas up to the goal, and say what keeps more from being written, if anything does.
+
+        Where etcd no longer has what comes next, that is not an error but the want of a full, which comes
+        with whatever could be written.  Raises EtcdError and below (EtcdDeniedError without read permission
+        on all keys; ForkedError when etcd was restored meanwhile), StoreErrors, FencedError; what was written
+        until then stays, and the next call goes on behind it.
+        """
+        written: list[Captured] = []
+        need = None
+        try:
+            self._take(goal, written)
+        except CompactedError as error:
+            need = NeedFull(Need.COMPACTED, error.message)
+        return Deltas(tuple(written), self.reached, need or self._need_for_ebr() or self._need_for_auth())
+
+    def _take(self, goal: Goal, written: list[Captured]) -> None:
+        if self._waiting is not None:
+            written.append(self._publish(self._waiting))
+            self._gate.leave()
+        while True:
+            if self._cutter is None:
+                target = goal()
+                if target is not None and target <= self.reached:
+                    return
+                self._open()
+            try:
+                began = time.monotonic()
+                cut = self._next(goal)
+                if cut is None:
+                    return
+                self._waiting = self._prepared(cut, began)
+                written.append(self._publish(self._waiting))
+            finally:
+                if self._waiting is None:
+                    self._gate.leave()
+
+    def _next(self, goal: Goal) -> Cut | None:
+        assert self._cutter is not None  # noqa: S101  opened by the caller
+        while True:
+            try:
+                return self._cutter.next(goal)
+            except CompactedError:
+                self._drop_watch()
+                # The older chain stays torn; what was mended of it lies below the full, in nobody's way.
+                if not self._is_mending or self.reached > self._base.held:
+                    raise
+                self._follow(self._base.start)
+            except BaseException:
+                # What had been taken off it and was not cut is gone with it: etcd still has that.
+                self._drop_watch()
+                raise
+
+    def _open(self) -> None:
+        base = self._base
+        if self.last is not None:
+            self._follow(self.last.record.last_revision + 1, self.last.record.last_change)
+            return
+        if base.torn is not None and not self._is_mending:
+            anchor = fingerprint_of(self._publisher.store, base.torn)
+            if anchor is not None:
+                self._is_mending = True
+                self._follow(base.torn.last + 1, anchor)
+                return
+        self._follow(base.start, self._anchor())
+
+    def _anchor(self) -> str | None:
+        """What the revision before the first delta changed: so that no restore of etcd passes unseen."""
+        base = self._base
+        if base.ends is not None and base.ends.last == base.start - 1:
+            return fingerprint_of(self._publisher.store, base.ends)
+        # It lies inside a full, which etcd's history was just held against.
+        return self._client.fingerprint(base.start - 1)
+
+    def _follow(self, start: int, anchor: str | None = None) -> None:
+        self._facts = self._read_facts()
+        self._watch = self._client.watch(start, anchor=anchor)
+        self._cutter = Cutter(
+            self._watch,
+            start,
+            history=self._client.header().revision,
+            gate=self._gate,
+            limits=self._limits,
+            suffix=self._suffix,
+            clock=self._publisher.clock,
+        )
+
+    def _drop_watch(self) -> None:
+        watch, self._watch, self._cutter = self._watch, None, None
+        if watch is not None:
+            watch.close()
+
+    def close(self) -> None:
+        """Let go of the watch, from any thread: whoever takes from it gets EOFError."""
+        watch = self._watch
+        if watch is not None:
+            watch.close()
+
+    def after_full(self, full: Captured) -> None:
+        """A full was taken beside: what only fulls hold is as new as it is."""
+        record = full.record
+        self._auth_before = record.auth_revision
+        self._heavy = [revision for revision in self._heavy if revision > record.last_revision]
+        self._leases = set()
+        self._previous = record.link
+        self.reached = max(self.reached, record.last_revision)
+
+    def _need_for_auth(self) -> NeedFull | None:
         """Fulls alone hold users and roles; where etcd does not tell us their revision, nobody notices."""
-        before, now = self._base.auth_revision, self._auth_revision
+        before = self._auth_before
+        try:
+            now = auth_revision(self._client) if before is not None else None
+        except EtcdUnavailableError:
+            return None  # it will be asked again
         if before is None or now is None or before == now:
             return None
         return NeedFull(
             Need.AUTH, f"users, roles or permissions changed: auth revision {before} became {now}"
         )
 
-    def need_for_ebr(self) -> NeedFull | None:
+    def _need_for_ebr(self) -> NeedFull | None:
         if not self._heavy:
             return None
         return NeedFull(Need.EBR, f"etcdbrctl cannot replay revision {self._heavy[-1]}: it is too large")
 
-    def write(self, target: int) -> None:
-        torn = self._base.torn
-        if torn is not None:
-            anchor = fingerprint_of(self._publisher.store, torn)
-            try:
-                if anchor is not None:
-                    return self._follow(torn.last + 1, anchor, target)
-            except CompactedError:
-                # The older chain stays torn; what was mended of it lies below the full, in nobody's way.
-                if self.reached > self._base.held:
-                    raise
-        if target <= self._base.held:
-            return None
-        ends = self._base.ends
-        behind = not ends.is_full
-        anchor = fingerprint_of(self._publisher.store, ends) if behind else None
-        return self._follow(self._base.start, anchor, target)
+    def _read_facts(self) -> _Facts:
+        return _Facts(self._client.status(), self._client.compact_revision(), auth_revision(self._client))
 
-    def _follow(self, start: int, anchor: str | None, target: int) -> None:
-        with self._client.watch(start, anchor=anchor) as watch:
-            cutter = Cutter(
-                watch,
-                start,
-                history=self._header.revision,
-                forbidden=self._base.forbidden,
-                limits=self._limits,
-                suffix=self._suffix,
-                clock=self._publisher.clock,
-            )
-            began = time.monotonic()
-            while (cut := cutter.next(target)) is not None:
-                self._publish(cut, began)
-                began = time.monotonic()
+    def _prepared(self, cut: Cut, began: float) -> _Prepared:
+        """What will be written, fixed once, so that it can be written again.
 
-    def _publish(self, cut: Cut, began: float) -> None:
+        If etcd went away behind these events they are stored with what it said before: an older compaction
+        is as true, and a lease that is not known yet may be told with a later delta.
+        """
+        leases: dict[int, Lease | None] = {}
+        try:
+            self._facts = self._read_facts()
+            for lease in sorted(cut.leases - self._leases):
+                ttl = self._client.lease_ttl(lease)
+                # Of one that has ended meanwhile nothing is known.
+                leases[lease] = None if ttl is None else Lease(lease, ttl.granted)
+        except EtcdUnavailableError:
+            pass
+        facts = self._facts
+        assert facts is not None  # noqa: S101  read before the watch began
         name = self._publisher.unused(
             lambda second: names.delta(cut.start, cut.last, second, self._suffix), int(cut.cut_at.timestamp())
         )
@@ -139,48 +223,66 @@ class _Run:
             kind=name.kind,
             start=cut.start,
             last_revision=cut.last,
-            compact_revision=self._client.compact_revision(),
+            compact_revision=facts.compacted,
             payload_size=cut.payload.size,
             payload_sha256=cut.payload.sha256,
             stored_size=cut.stored.size,
             stored_sha256=cut.stored.sha256,
-            cluster_id=f"{self._header.cluster_id:x}",
-            member_id=f"{self._header.member_id:x}",
+            cluster_id=f"{facts.status.header.cluster_id:x}",
+            member_id=f"{facts.status.header.member_id:x}",
             timeline=self._publisher.timeline,
             epoch=self._publisher.epoch.number,
             writer=self._publisher.epoch.writer,
             captured_at=cut.cut_at,
-            etcd_version=self._version,
-            auth_revision=self._auth_revision,
+            etcd_version=str(facts.status.version),
+            auth_revision=facts.auth_revision,
             first_received=cut.first_received,
             last_received=cut.last_received,
             previous=self._previous,
             last_change=cut.last_change,
-            leases=tuple(self._granted(sorted(cut.leases - self._leases))),
+            leases=tuple(lease for lease in leases.values() if lease is not None),
             catch_up=cut.catch_up,
             warnings=tuple(
                 Notice(Caution.EBR_CANNOT_REPLAY, f"revision {revision} is too large for etcdbrctl")
                 for revision in cut.heavy
             ),
         )
-        self._publisher.put_delta(name, cut.chunks, cut.stored.sha256)
+        return _Prepared(cut, record, frozenset(leases), self._publisher.clock(), began)
+
+    def _publish(self, prepared: _Prepared) -> Captured:
+        cut, record = prepared.cut, prepared.record
+        self._publisher.put_delta(record.name, cut.chunks, cut.stored.sha256, prepared.at)
         self._publisher.record(record)
-        self._leases |= cut.leases
+        self._waiting = None
+        self._leases |= prepared.leases
         self._heavy += cut.heavy
         self._previous = record.link
         self.reached = max(self.reached, cut.last)
-        self.written.append(Captured(record, time.monotonic() - began))
+        self.last = Captured(record, time.monotonic() - prepared.began)
         self._progress("delta", cut.last - cut.start + 1)
-
-    def _granted(self, leases: Iterable[int]) -> Iterator[Lease]:
-        """What etcd granted to leases first seen here; of one that has ended meanwhile nothing is known."""
-        for lease in leases:
-            ttl = self._client.lease_ttl(lease)
-            if ttl is not None:
-                yield Lease(lease, ttl.granted)
+        return self.last
 
 
-def _auth_revision(client: EtcdClient) -> int | None:
+class _Facts(NamedTuple):
+    """What a record says of the etcd behind it."""
+
+    status: Status
+    compacted: int
+    auth_revision: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A delta with all that will be said of it."""
+
+    cut: Cut
+    record: Record
+    leases: frozenset[int]
+    at: datetime
+    began: float
+
+
+def auth_revision(client: EtcdClient) -> int | None:
     """None on etcd 3.4, and below 3.7 without the role root."""
     try:
         status = client.auth_status()

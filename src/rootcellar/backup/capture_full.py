@@ -65,24 +65,40 @@ class FullOptions:
     live_hash: bool = False
 
 
-def capture_full(
+def begin_full(client: EtcdClient, source: EtcdClient | None = None) -> Source:
+    """Have one member's database stream: its first bytes have come when this returns.  Close the stream.
+
+    The first endpoint of `source` (default: of `client`) that answers is the member.  It may be a learner, if
+    `client` has a voter.  Raises EtcdError and below (EtcdDeniedError without the role root).
+    """
+    failed: list[EtcdUnavailableError] = []
+    for endpoint in (source or client).endpoints:
+        member = (source or client).member(endpoint)
+        try:
+            status = member.status()
+            revision = _reached(client, member, is_learner=status.is_learner)
+            return Source(member, status, revision, member.snapshot())
+        except EtcdUnavailableError as error:
+            failed.append(error)
+    raise failures.unavailable(failed)
+
+
+def store_full(
     client: EtcdClient,
     publisher: Publisher,
+    source: Source,
     *,
     options: FullOptions | None = None,
     newest: Snapshot | None = None,
     progress: Progress = lambda _phase, _more: None,
 ) -> Captured:
-    """Stream one member's database into the store, and record it.
+    """Stream the database into the store, and record it.  Closes the stream.
 
     `newest` is the snapshot before it, for the chain link; `progress` is called with "full" and bytes of the
-    database.  The first of the client's endpoints that answers is the member.  Raises EtcdError and below
-    (EtcdDeniedError without the role root), StoreErrors, FencedError.
+    database.  Raises EtcdError and below, StoreErrors, FencedError.
     """
     began = time.monotonic()
     options = options or FullOptions()
-    publisher.begin()
-    source = _open(client)
     with source.stream:
         begun = publisher.clock()
         name = _name(source.revision, begun, options, publisher, newest)
@@ -123,26 +139,13 @@ def capture_full(
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class Source:
     """A member whose database has begun to stream, and a revision that it surely holds."""
 
     member: EtcdClient
     status: Status
     revision: int
     stream: SnapshotStream
-
-
-def _open(client: EtcdClient) -> _Source:
-    failed: list[EtcdUnavailableError] = []
-    for endpoint in client.endpoints:
-        member = client.member(endpoint)
-        try:
-            status = member.status()
-            revision = _reached(client, member, is_learner=status.is_learner)
-            return _Source(member, status, revision, member.snapshot())
-        except EtcdUnavailableError as error:
-            failed.append(error)
-    raise failures.unavailable(failed)
 
 
 def _reached(client: EtcdClient, member: EtcdClient, *, is_learner: bool) -> int:
@@ -176,7 +179,7 @@ def _name(
 class _Shot:
     """The database as it passes: counted, hashed, watched, and held to what etcd says of it."""
 
-    def __init__(self, source: _Source, begun: datetime, progress: Progress) -> None:
+    def __init__(self, source: Source, begun: datetime, progress: Progress) -> None:
         self._source = source
         self._progress = progress
         self._probe = SnapshotProbe()
@@ -223,13 +226,13 @@ class _Shot:
             )
 
 
-def _live_hash(source: _Source, revision: int) -> HashKV:
+def _live_hash(source: Source, revision: int) -> HashKV:
     answer = source.member.hash_kv(revision)
     return HashKV(answer.hash, answer.revision, answer.compact_revision)
 
 
 def _notices(
-    client: EtcdClient, source: _Source, facts: SnapshotFacts, publisher: Publisher
+    client: EtcdClient, source: Source, facts: SnapshotFacts, publisher: Publisher
 ) -> Iterator[Notice]:
     version = source.status.version
     if facts.encrypted_at_rest:

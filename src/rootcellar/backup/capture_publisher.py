@@ -23,13 +23,15 @@ A full needs no claim: fulls may lie over each other, and its hash is known only
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from rootcellar.backup import fence, ledger
 from rootcellar.backup.history import Snapshot
-from rootcellar.errors import FencedError, LockedError
+from rootcellar.errors import AlreadyExistsError, FencedError, LockedError
+from rootcellar.stores.decorator import tapped
 from rootcellar.stores.protocol import Create
 
 if TYPE_CHECKING:
@@ -72,9 +74,9 @@ class Tally:
         return self._digest.digest()
 
 
-def used_keys(catalogue: Catalogue) -> frozenset[str]:
+def used_keys(catalogue: Catalogue) -> set[str]:
     """The keys that snapshots have or had."""
-    return frozenset(
+    return set(
         [each.name.key for each in catalogue.snapshots]
         + [each.key for each in catalogue.tombstones]
         + [each.key for each in catalogue.lost]
@@ -85,36 +87,72 @@ def used_keys(catalogue: Catalogue) -> frozenset[str]:
 class Publisher:
     """Writes snapshots to one timeline of a store, in one epoch.
 
-    `taken` are the keys that snapshots have or had: a name is used once, even if its object is gone.
+    `taken` are the keys that snapshots have or had: a name is used once, even if its object is gone.  Safe
+    between a thread that writes fulls and one that writes deltas.
     """
 
     store: Store
     epoch: Epoch
     timeline: int
-    taken: frozenset[str] = frozenset()
+    taken: set[str] = field(default_factory=set)
     clock: Callable[[], datetime] = utc_now
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def begin(self) -> None:
         """Raises FencedError when this writer is no longer the one, before anything is done for nothing."""
+        self._go_on()
         fence.check_epoch(self.store, self.epoch)
 
+    def stop(self) -> None:
+        """Write nothing more: what is on its way breaks off with FencedError, and becomes no object.
+
+        A store that hangs is not waited for: if it takes the bytes in the end, the fence tells whose they
+        are.
+        """
+        self._stopped.set()
+
+    def _go_on(self) -> None:
+        if self._stopped.is_set():
+            raise FencedError(
+                f"{self.epoch.writer} no longer writes in epoch {self.epoch.number}",
+                hint="its session was closed; whoever closed it goes on, or another agent",
+            )
+
+    def _watched(self, _chunk: bytes) -> None:
+        self._go_on()
+
     def unused(self, named: Callable[[int], SnapshotName], second: int) -> SnapshotName:
-        """The name for this second, or for the next that no other snapshot has or had."""
+        """The name for this second, or for the next that no other snapshot has or had.  It is used now."""
         while (name := named(second)).key in self.taken:
             second += 1
+        self.taken.add(name.key)
         return name
 
     def put_full(self, name: SnapshotName, stored: Iterable[bytes]) -> Tally:
         """Store a full's bytes; what they came to.  Nothing is visible until all of them are there."""
         tally = Tally()
-        self.store.put(name.key, tally.through(stored), condition=Create())
+        self.store.put(name.key, tapped(tally.through(stored), self._watched), condition=Create())
         return tally
 
-    def put_delta(self, name: SnapshotName, stored: list[bytes], sha256: str) -> None:
-        """Claim the slot of a delta and store its bytes."""
-        fence.claim_slot(self.store, self.epoch, name, sha256, self.timeline, self.clock())
+    def put_delta(
+        self, name: SnapshotName, stored: list[bytes], sha256: str, at: datetime | None = None
+    ) -> None:
+        """Claim the slot of a delta and store its bytes.  With the same arguments it can be repeated."""
+        self._go_on()
+        fence.claim_slot(self.store, self.epoch, name, sha256, self.timeline, at or self.clock())
         # Killed here: the claim alone.
-        self.store.put(name.key, stored, condition=Create())
+        try:
+            self.store.put(name.key, tapped(stored, self._watched), condition=Create())
+        except AlreadyExistsError:
+            # Perhaps by this very call, whose answer was lost.
+            if not self._holds(name.key, sha256):
+                raise
+
+    def _holds(self, key: str, sha256: str) -> bool:
+        tally = Tally()
+        for chunk in self.store.get(key):
+            tally.add(chunk)
+        return tally.sha256 == sha256
 
     def record(self, record: Record) -> None:
         """Say what the object is, and see whether it was ours to write.

@@ -1,0 +1,194 @@
+"""What every writer does once, before it captures anything.
+
+In order, and each step before anything that a refusal would make wrong:
+
+1. the catalogue is read, and etcd's history held against it (`capture_fork`).
+2. the marker: a foreign cluster is refused here, before it can fence the rightful writer.  A prefix without a
+   marker, which EBR may have filled, is refused where its history is not etcd's; what is of another cluster
+   must not be moved away by us.
+3. the epoch: from here on this is the writer.
+4. the timeline: opened where there is none, or where history forked; then what EBR would still see of the
+   dead one is moved aside.
+
+Killed after any of them: the next writer finds what is done and goes on (`timeline`, `capture_publisher`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rootcellar.backup.capture_base import base_of
+from rootcellar.backup.capture_fork import Verdict, compare, fork_point, newest_of
+from rootcellar.backup.capture_outcome import Need, NeedFull
+from rootcellar.backup.capture_publisher import Publisher, used_keys
+from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.fence import claim_epoch
+from rootcellar.backup.timeline import abandon, bind_marker, open_timeline
+from rootcellar.errors import IdentityError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from rootcellar.backup.capture_base import Base
+    from rootcellar.backup.catalogue import Catalogue
+    from rootcellar.backup.history import Snapshot
+    from rootcellar.backup.ownership import Epoch, ForkIntent, Timeline
+    from rootcellar.backup.timeline import Abandonment
+    from rootcellar.etcd.answers import Header
+    from rootcellar.etcd.client import EtcdClient
+    from rootcellar.stores.protocol import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A prefix that is this writer's, and where captures go on: from `base`, or with the full it wants.
+
+    `header` is etcd's as the catalogue was read.  `newest` is the last snapshot in EBR's order, which a full
+    must not be taken for.  `timeline` is the one that was opened here, if one was.
+    """
+
+    catalogue: Catalogue
+    header: Header
+    publisher: Publisher
+    base: Base | NeedFull
+    newest: Snapshot | None
+    timeline: Timeline | None
+    abandoned: Abandonment | None
+
+
+def open_prefix(
+    client: EtcdClient,
+    store: Store,
+    *,
+    writer: str,
+    clock: Callable[[], datetime],
+    epoch: Epoch | None = None,
+    live_hash: bool = False,
+    override: str = "",
+) -> Opening:
+    """Become the writer of this prefix, on the timeline that etcd is on.
+
+    `epoch` is the caller's if it has one, and writes here already; else a new one is claimed, which fences
+    whoever wrote before.  `live_hash`: also compare HashKV, which reads the keyspace under a lock.
+    `override` is the reason for which a prefix of another cluster is taken over, written into its marker.
+    Raises IdentityError, FencedError, EtcdError and below, StoreErrors.
+    """
+    # In this order: a revision that the store has by now etcd must have by then.
+    catalogue = read_catalogue(store)
+    header = client.header()
+    verdict = _verdict(client, store, catalogue, header, live_hash=live_hash)
+    fork = _fork(catalogue, f"{header.cluster_id:x}", verdict)
+    if catalogue.marker is None and fork is not None and fork.intent is None and not override:
+        raise IdentityError(
+            f"{store.url} holds backups that are not of this cluster's history",
+            hint="give every cluster a prefix of its own; override only where it continues that history",
+        )
+    bind_marker(store, f"{header.cluster_id:x}", writer=writer, now=clock(), override=override)
+    if epoch is None:
+        epoch = claim_epoch(store, writer, clock())
+    opened = _open_timeline(client, store, catalogue, header, fork, writer, clock())
+    abandoned = None
+    if opened is not None:
+        catalogue = read_catalogue(store)
+    if _begins(catalogue):
+        abandoned = abandon(store, catalogue)
+        catalogue = read_catalogue(store)
+    base = base_of(catalogue, catalogue.newest_timeline)
+    if not isinstance(base, NeedFull) and verdict is Verdict.UNKNOWN and header.revision != base.held:
+        base = _unknown(client, base)
+    publisher = Publisher(store, epoch, catalogue.newest_timeline, used_keys(catalogue), clock)
+    return Opening(catalogue, header, publisher, base, _last_visible(catalogue), opened, abandoned)
+
+
+def _verdict(
+    client: EtcdClient, store: Store, catalogue: Catalogue, header: Header, *, live_hash: bool
+) -> Verdict:
+    newest = newest_of(catalogue)
+    if newest is None:
+        return Verdict.SAME
+    return compare(client, store, newest, header.revision, live_hash=live_hash)
+
+
+def _open_timeline(
+    client: EtcdClient,
+    store: Store,
+    catalogue: Catalogue,
+    header: Header,
+    fork: _Fork | None,
+    writer: str,
+    now: datetime,
+) -> Timeline | None:
+    parent: int | None = None
+    forked_at, intent = 0, ""
+    if fork is not None and fork.intent is not None:
+        parent, forked_at = fork.intent.timeline, fork.intent.forked_at
+        intent = fork.intent.nonce
+    elif fork is not None:
+        parent = catalogue.newest_timeline
+        forked_at = fork_point(client, catalogue.on(parent), header.revision)
+    elif catalogue.timelines:
+        return None
+    return open_timeline(
+        store,
+        parent=parent,
+        forked_at=forked_at,
+        cluster_id=f"{header.cluster_id:x}",
+        writer=writer,
+        now=now,
+        intent=intent,
+    )
+
+
+def _unknown(client: EtcdClient, base: Base) -> NeedFull:
+    ends = base.ends.key if base.ends is not None else "the store"
+    compacted = client.compact_revision()
+    if compacted > base.held:
+        return NeedFull(
+            Need.COMPACTED, f"etcd has compacted up to revision {compacted}, and {ends} ends with {base.held}"
+        )
+    return NeedFull(Need.UNKNOWN, f"nothing tells whether etcd still has the history that ends with {ends}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Fork:
+    """History forked; by a restore that announced it, if there is an intent."""
+
+    intent: ForkIntent | None
+
+
+def _fork(catalogue: Catalogue, cluster_id: str, verdict: Verdict) -> _Fork | None:
+    """Whether etcd's history is another one than the living timeline's.
+
+    An announced restore is believed when the cluster has the announced id and the store's newest snapshot has
+    not; under the same id (a token was used again) only when etcd does not show the history that the store
+    has, and nothing was captured since.
+    """
+    if not catalogue.snapshots:
+        return None
+    newest = newest_of(catalogue)
+    intent = catalogue.pending_intent(cluster_id)
+    if newest is not None and newest.record is not None:
+        before = newest.record.cluster_id
+    elif newest is None and catalogue.timelines:
+        before = catalogue.timelines[-1].cluster_id
+    else:
+        before = catalogue.marker.cluster_id if catalogue.marker is not None else cluster_id
+    if before != cluster_id:
+        return _Fork(intent)
+    fresh = intent is not None and (newest is None or intent.created_at.timestamp() > newest.name.created)
+    if verdict is Verdict.FORKED or (fresh and verdict is Verdict.UNKNOWN):
+        return _Fork(intent if fresh else None)
+    return None
+
+
+def _begins(catalogue: Catalogue) -> bool:
+    """Whether the living timeline forked from another and has nothing yet: a fork is not finished."""
+    living = catalogue.timelines[-1] if catalogue.timelines else None
+    return living is not None and living.parent is not None and not catalogue.on(living.number)
+
+
+def _last_visible(catalogue: Catalogue) -> Snapshot | None:
+    """The last snapshot in EBR's order, which a full must not be taken for."""
+    return next((each for each in reversed(catalogue.snapshots) if each.key == each.name.key), None)
