@@ -1,0 +1,399 @@
+"""Captures, while this agent leads: a session that is always open, and what is done about its faults.
+
+Nothing ends it but being told so.  A session that another writer, or a restore of etcd, has ended is followed
+by the next, after a pause where that is wise (`backoff`); everything else is tried again in the same one, so
+that what was taken off the watch is not lost.
+
+Losing the leadership cancels `run`: the session is closed, and what is on its way to the store becomes no
+object.  The end of the process is kinder: `finish` has a last delta cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rootcellar.agent.backoff import Backoff, rule_for
+from rootcellar.agent.logs import told
+from rootcellar.agent.state import Fault
+from rootcellar.agent.threads import in_thread
+from rootcellar.backup.capture_outcome import Capture, Need
+from rootcellar.backup.session import Session
+from rootcellar.errors import FencedError, ForkedError, RootcellarError, StoreError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from rootcellar.agent.board import Board
+    from rootcellar.agent.clock import Clock
+    from rootcellar.agent.journal import Journal
+    from rootcellar.agent.logs import Log
+    from rootcellar.agent.settings import Settings
+    from rootcellar.backup.capture_outcome import Captured, Deltas, NeedFull
+    from rootcellar.etcd.client import EtcdClient
+    from rootcellar.stores.protocol import Store
+
+OPEN_BOUND = 300.0
+FULL_BOUND = 3600.0
+BEAT_BOUND = 120.0
+STORE_SECONDS = 300.0
+"""What storing a delta may take beyond its period before the watchdog says so."""
+WEDGED = 4.0
+"""After so many times its bound a step is given up, and its session with it."""
+SPARING = 900.0
+"""Seconds between two fulls for what deltas can go on without: new users, revisions too large for EBR."""
+
+_BLOCKING = frozenset(Need) - {Need.AUTH, Need.EBR}
+_OF_ETCD = (Fault.ETCD_UNAVAILABLE, Fault.ETCD_DENIED, Fault.ETCD)
+_OF_STORE = (Fault.STORE_UNAVAILABLE, Fault.STORE_DENIED, Fault.STORE)
+_OURS = (*_OF_ETCD, *_OF_STORE, Fault.FENCED, Fault.FOREIGN, Fault.CONFIG, Fault.INTERNAL)
+
+
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    """Somebody who asked for a delta, and when (monotonic)."""
+
+    since: float
+    future: asyncio.Future[Capture]
+
+
+class Captures:
+    """One stay as the leader."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: EtcdClient,
+        store: Store,
+        *,
+        source: EtcdClient | None,
+        board: Board,
+        journal: Journal,
+        log: Log,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._source = source
+        self._store = store
+        self._board = board
+        self._journal = journal
+        self._log = log
+        self._clock = clock
+        self._backoff = Backoff()
+        self._session: Session | None = None
+        self._full: asyncio.Task[Captured | None] | None = None
+        self._waiters: list[_Waiter] = []
+        self._wake = asyncio.Event()
+        self._finishing = False
+        self._ended_by: RootcellarError | None = None
+        self._spared_until = 0.0
+        self.opened = asyncio.Event()
+        """Set once a session was opened: from then on the journal knows what the store holds."""
+        self.last_full_at: datetime | None = None
+
+    async def run(self) -> None:
+        """Until cancelled, or finished."""
+        try:
+            while not self._finishing:
+                try:
+                    await self._stay()
+                except ForkedError as error:
+                    self._log.warning("etcd-restored", **told(error))
+                except Exception as error:  # noqa: BLE001  told, and tried again: an agent never gives up
+                    await self._pause(error)
+        finally:
+            self._leave()
+            self._refuse_waiters(FencedError("this agent writes no backups any more", hint=_HINT))
+
+    async def finish(self) -> None:
+        """Have a last delta cut, then end."""
+        self._finishing = True
+        if self._session is not None:
+            self._session.cut()
+        self._wake.set()
+
+    # what others ask for
+
+    async def delta(self) -> Capture:
+        """Store everything up to now; with the full that was needed for it, if one was.
+
+        Raises FencedError where this agent writes nothing, and what stopped the attempt.
+        """
+        session = self._the_session()
+        waiter = _Waiter(self._clock.monotonic(), asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        session.cut()
+        self._wake.set()
+        return await waiter.future
+
+    async def full(
+        self, *, final: bool | None = None, unless_unchanged: bool = False, why: str
+    ) -> Captured | None:
+        """Take a full; None where nothing changed.  One that is under way is waited for first.
+
+        Raises FencedError where this agent writes nothing, and what stopped the attempt.
+        """
+        session = self._the_session()
+        while self._full is not None and not self._full.done():
+            await asyncio.wait({self._full})
+        task = self._begin_full(session, why, final=final, unless_unchanged=unless_unchanged)
+        return await asyncio.shield(task)
+
+    def _the_session(self) -> Session:
+        if self._session is None:
+            raise FencedError(
+                f"this agent writes no backups now: it is {self._board.state.phase}"
+                f" ({self._board.state.reason})",
+                hint=_HINT,
+            )
+        return self._session
+
+    # one session
+
+    async def _stay(self) -> None:
+        with self._board.step("open", OPEN_BOUND):
+            session = await in_thread("open", self._open, drop=Session.close)
+        self._session, self._ended_by = session, None
+        try:
+            catalogue = session.take_catalogue()
+            self._journal.opened(session, catalogue)
+            self.last_full_at = max(
+                (each.record.captured_at for each in catalogue.snapshots if each.is_full and each.record),
+                default=None,
+            )
+            del catalogue
+            self.opened.set()
+            self._works()
+            self._tell_opened(session)
+            await self._use(session)
+        finally:
+            self._leave()
+
+    def _open(self) -> Session:
+        return Session(
+            self._client,
+            self._store,
+            writer=self._settings.writer,
+            source=self._source,
+            options=self._settings.options,
+            clock=self._clock.now,
+        )
+
+    def _tell_opened(self, session: Session) -> None:
+        self._log.info(
+            "session",
+            epoch=session.epoch.number,
+            timeline=session.timeline_number,
+            continues=session.need is None,
+            reached=session.reached,
+        )
+        if session.timeline is not None and session.timeline.parent is not None:
+            self._log.warning(
+                "timeline",
+                timeline=session.timeline.number,
+                parent=session.timeline.parent,
+                forked_at=session.timeline.forked_at,
+                moved=len(session.abandoned.moved) if session.abandoned else 0,
+            )
+        for key in session.abandoned.locked if session.abandoned else ():
+            self._log.warning("not-moved", key=key, hint="do not use etcdbrctl on this prefix any more")
+
+    def _leave(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            # Closing waits for the watch's thread, which may wait for etcd.
+            threading.Thread(target=session.close, name="session-close", daemon=True).start()
+        if self._full is not None and self._full.done() and not self._full.cancelled():
+            self._full.exception()  # looked at, so that nobody complains that nobody did
+
+    async def _use(self, session: Session) -> None:
+        every = self._settings.delta_every
+        tick = self._clock.monotonic()  # the first collection catches up
+        while True:
+            deadline = None if every is None else tick
+            try:
+                await self._collect(session, deadline)
+            except (FencedError, ForkedError):
+                raise
+            except RootcellarError as error:
+                self._resolve_waiters(session, error)
+                await self._pause(error)
+                continue
+            if self._ended_by is not None:
+                raise self._ended_by
+            if self._finishing:
+                return
+            if every is None:
+                await self._wake.wait()
+                self._wake.clear()
+            else:
+                now = self._clock.monotonic()
+                tick = tick + every if tick + every > now else now + every
+
+    async def _collect(self, session: Session, deadline: float | None) -> None:
+        """One period: collect, beat, and take the full that is needed, if one is."""
+        left = max(0.0, deadline - self._clock.monotonic()) if deadline is not None else 0.0
+        bound = left + STORE_SECONDS
+        with self._board.step("deltas", bound):
+            try:
+                async with asyncio.timeout(bound * WEDGED):
+                    done = await in_thread("deltas", lambda: session.collect(deadline))
+            except TimeoutError:
+                raise FencedError(
+                    f"storing deltas took longer than {bound * WEDGED:.0f} s: the session was given up",
+                    hint="the store or etcd answers nothing at all",
+                ) from None
+        self._works()
+        self._journal.all_captured(done.written)
+        for each in done.written:
+            self._tell(each)
+        if session.point is not None and session.point != self._journal.point:
+            self._journal.point = session.point
+            await self._beat(session)
+        full = await self._needed(session, done.need)
+        self._resolve_waiters(session, None, done, full)
+
+    async def _beat(self, session: Session) -> None:
+        """A heartbeat that fails is told; the next one says all that it would have said."""
+        try:
+            with self._board.step("heartbeat", BEAT_BOUND):
+                async with asyncio.timeout(BEAT_BOUND):
+                    await in_thread("heartbeat", session.beat)
+        except (StoreError, TimeoutError) as error:
+            self._log.warning("heartbeat-failed", **told(error))
+
+    async def _needed(self, session: Session, need: NeedFull | None) -> Captured | None:
+        """Take the full that deltas need.  Those that can go on without are not waited for."""
+        if need is None:
+            self._board.clear(Fault.GAP)
+            return None
+        running = self._full is not None and not self._full.done()
+        if need.need in _BLOCKING:
+            # Nothing is stored until this full is: that is a gap unless it is the first.
+            self._board.fault(Fault.GAP, f"deltas cannot go on: {need.reason}")
+        elif running or self._clock.monotonic() < self._spared_until:
+            return None
+        else:
+            self._spared_until = self._clock.monotonic() + SPARING
+        task = self._full if running else self._begin_full(session, need.reason)
+        assert task is not None  # noqa: S101  one or the other
+        if self._waiters or self._finishing:
+            return await asyncio.shield(task)
+        while need.need in _BLOCKING and not task.done() and not session.is_following:
+            await asyncio.wait({task}, timeout=0.1)
+        return task.result() if task.done() else None
+
+    def _begin_full(
+        self, session: Session, why: str, *, final: bool | None = None, unless_unchanged: bool = False
+    ) -> asyncio.Task[Captured | None]:
+        self._journal.why_full = why
+        self._full = asyncio.create_task(self._take_full(session, why, final, unless_unchanged), name="full")
+        self._full.add_done_callback(_looked_at)
+        return self._full
+
+    async def _take_full(
+        self, session: Session, why: str, final: bool | None, unless_unchanged: bool
+    ) -> Captured | None:
+        try:
+            with self._board.step("full", FULL_BOUND, work=True):
+                captured = await in_thread(
+                    "full", lambda: session.full(final=final, unless_unchanged=unless_unchanged)
+                )
+                if captured is not None:
+                    await in_thread("look", lambda: self._look_at(captured))
+        except Exception as error:
+            self._journal.full.failures += 1
+            self._journal.failures[rule_for(error).fault] += 1
+            self._log.warning("full-failed", why=why, **told(error))
+            if isinstance(error, FencedError | ForkedError):
+                self._ended_by = error
+                session.cut()
+            raise
+        if captured is None:
+            self._log.info("full-skipped", why=why, reason="nothing changed since the last one")
+            return None
+        self._journal.captured(captured)
+        self._journal.point = session.point
+        self.last_full_at = captured.record.captured_at
+        self._board.clear(Fault.GAP)
+        self._tell(captured, why)
+        return captured
+
+    def _look_at(self, captured: Captured) -> None:
+        """What is free of a proof: that the store lists what it was given.  Raises StoreErrors."""
+        size = self._store.stat(captured.key).size
+        if size != captured.record.stored_size:
+            raise StoreError(
+                f"{captured.key} was stored with {captured.record.stored_size} bytes and has {size}",
+                hint="somebody writes to this prefix, or the store loses data: verify the newest chain",
+            )
+
+    # telling, waiting
+
+    def _works(self) -> None:
+        self._backoff.reset()
+        self._board.clear(*_OURS)
+
+    def _tell(self, captured: Captured, why: str | None = None) -> None:
+        record = captured.record
+        values = {} if why is None else {"why": why}
+        self._log.info(
+            "stored",
+            key=record.key,
+            last=record.last_revision,
+            size=record.payload_size,
+            stored=record.stored_size,
+            seconds=captured.seconds,
+            **values,
+        )
+        for notice in record.warnings:
+            self._log.warning("notice", key=record.key, notice=notice.code, message=notice.message)
+
+    async def _pause(self, error: BaseException) -> None:
+        """Say what is wrong, and wait before the next attempt."""
+        fault = rule_for(error).fault
+        pause = self._backoff.pause(error)
+        if self._finishing:
+            pause = min(pause, 0.5)
+        self._journal.failures[fault] += 1
+        self._board.fault(fault, str(error))
+        self._log.warning("capture-failed", fault=fault, again_in=pause, **told(error))
+        self._wake.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), pause)
+
+    def _resolve_waiters(
+        self,
+        session: Session,
+        error: RootcellarError | None,
+        done: Deltas | None = None,
+        full: Captured | None = None,
+    ) -> None:
+        waiting, self._waiters = self._waiters, []
+        for waiter in waiting:
+            if waiter.future.done():
+                continue
+            if error is not None:
+                waiter.future.set_exception(error)
+            elif done is not None and (full is not None or session.asked_at >= waiter.since):
+                waiter.future.set_result(Capture(done.written, full, done.need))
+            else:
+                self._waiters.append(waiter)  # it asked behind the tick of this collection
+
+    def _refuse_waiters(self, error: RootcellarError) -> None:
+        for waiter in self._waiters:
+            if not waiter.future.done():
+                waiter.future.set_exception(error)
+        self._waiters.clear()
+
+
+_HINT = "`rootcellar status` shows what the agents do; ask the one that leads"
+
+
+def _looked_at(task: asyncio.Task[Captured | None]) -> None:
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,78 @@
+"""The jobs that every agent has: fulls, and proofs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rootcellar.agent.jobs import Job
+from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.chain import Latest
+from rootcellar.backup.plan_restore import Wish, plan_restore
+from rootcellar.backup.records import Check, Result
+from rootcellar.backup.verify import LEVELS, keep_proof, verify
+from rootcellar.errors import FencedError, ProofError
+from rootcellar.etcd.process import find_etcd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+    from pathlib import Path
+
+    from rootcellar.agent.captures import Captures
+    from rootcellar.agent.jobs import Errand
+    from rootcellar.agent.schedule import Cron
+    from rootcellar.backup.records import Proof
+    from rootcellar.stores.protocol import Store
+
+
+def full_job(cron: Cron, captures: Callable[[], Captures | None], *, skip_unchanged: bool) -> Job:
+    """A full at each tick.  One that was taken since the tick, for whatever reason, is it."""
+
+    async def run(errand: Errand) -> str:
+        current = captures()
+        if current is None:
+            raise FencedError("this agent does not lead")
+        await current.opened.wait()
+        last = current.last_full_at
+        if last is not None and last >= errand.tick:
+            return "a full was taken since"
+        taken = await current.full(unless_unchanged=skip_unchanged, why="schedule")
+        return taken.key if taken is not None else "nothing changed since the last full"
+
+    def since() -> datetime | None:
+        current = captures()
+        return current.last_full_at if current is not None else None
+
+    return Job("full", cron, run, since=since)
+
+
+def verify_job(
+    cron: Cron, level: int, *, scratch: Path | None, etcd: Path | None, proven: Callable[[Proof], None]
+) -> Job:
+    """A proof of the newest chain at each tick, filed in the store.  A failed one is an error."""
+
+    async def run(errand: Errand) -> str:
+        store = errand.store
+        assert store is not None  # noqa: S101  the job needs one
+        proof = await errand.thread(lambda: _prove(store, level, errand.writer, scratch, etcd))
+        proven(proof)
+        for finding in proof.findings:
+            if finding.result is Result.FAILED:
+                raise ProofError(
+                    f"{finding.check} failed: {finding.detail}",
+                    hint="take a new full now; `rootcellar ls` shows which other chain reaches far enough",
+                )
+        passed = [each.check.value for each in proof.findings if each.result is Result.PASSED]
+        return f"revision {proof.revision}: {', '.join(passed)}"
+
+    return Job("verify", cron, run)
+
+
+def _prove(store: Store, level: int, writer: str, scratch: Path | None, etcd: Path | None) -> Proof:
+    checks = LEVELS[level]
+    wish = Wish(Latest(), token="proof", bump_revision=0, quota=0)  # noqa: S106  no secret
+    plan = plan_restore(read_catalogue(store), store.url, wish)
+    binary = find_etcd(etcd) if Check.BOOTED in checks else None
+    proof = verify(store, plan, checks, by=writer, scratch=scratch, etcd=binary)
+    keep_proof(store, proof)
+    return proof

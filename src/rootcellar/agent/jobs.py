@@ -1,0 +1,142 @@
+"""What runs on a schedule beside the deltas: fulls, proofs, and whatever else keeps backups in order.
+
+A job is a name, a cron line and a coroutine.  One job never overlaps itself; a run that fails is tried again
+with growing pauses, until its next tick takes its place.  Jobs that need it run only where this agent leads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from rootcellar.agent.backoff import Backoff
+from rootcellar.agent.logs import told
+from rootcellar.agent.schedule import Due, Timetable
+from rootcellar.agent.state import Fault
+from rootcellar.agent.threads import in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from datetime import datetime
+
+    from rootcellar.agent.board import Board
+    from rootcellar.agent.clock import Clock
+    from rootcellar.agent.logs import Log
+    from rootcellar.agent.schedule import Cron
+    from rootcellar.etcd.client import EtcdClient
+    from rootcellar.stores.protocol import Store
+
+T = TypeVar("T")
+
+POLL = 15.0
+"""Seconds; the wall clock is looked at so often at least, so that a jump of it is noticed."""
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What a job is run with.  `tick` is when it was due; `store` is None where the agent has none."""
+
+    tick: datetime
+    client: EtcdClient
+    store: Store | None
+    writer: str
+    log: Log
+    name: str
+
+    async def thread(self, call: Callable[[], T]) -> T:
+        """Run an engine call in a thread."""
+        return await in_thread(self.name, call)
+
+
+@dataclass(frozen=True)
+class Job:
+    """`run` returns a sentence for the log.  `since`: up to when its runs are known to be done, from what the
+    store or etcd shows; None for "since the agent began".  `bound` is how many seconds a run may take before
+    the watchdog says so.
+    """
+
+    name: str
+    cron: Cron
+    run: Callable[[Errand], Awaitable[str]]
+    needs_leadership: bool = True
+    needs_store: bool = True
+    since: Callable[[], datetime | None] = lambda: None
+    bound: float = 6 * 3600.0
+
+
+@dataclass
+class Diary:
+    """How a job has fared, for `status` and the metrics."""
+
+    name: str
+    is_suspended: bool = False
+    next_at: datetime | None = None
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    outcome: str = ""
+    error: str = ""
+    runs: int = 0
+    failures: int = 0
+    is_running: bool = field(default=False)
+
+
+class Around(Protocol):
+    """What a runner needs of the agent."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def board(self) -> Board: ...
+    @property
+    def log(self) -> Log: ...
+    async def sleep(self, seconds: float) -> None: ...
+    def errand(self, job: Job, tick: datetime) -> Errand: ...
+
+
+async def keep(job: Job, diary: Diary, around: Around) -> None:
+    """Run a job on its schedule until cancelled."""
+    clock, backoff = around.clock, Backoff()
+    now = clock.now()
+    since = job.since()
+    timetable = Timetable(job.cron, now if since is None else min(since, now))
+    diary.is_suspended = job.cron.suspend
+    while True:
+        now = clock.now()
+        due = timetable.decide(now)
+        if not isinstance(due, Due):
+            diary.next_at = due.until
+            left = timedelta.max if due.until is None else due.until - now
+            await around.sleep(min(POLL, max(0.05, left.total_seconds())))
+            continue
+        pause = await _run(job, due, diary, around, backoff)
+        if pause is None:
+            timetable.done(due.tick)
+        else:
+            await around.sleep(pause)
+
+
+async def _run(job: Job, due: Due, diary: Diary, around: Around, backoff: Backoff) -> float | None:
+    """One run; how long to wait before it is tried again, None when it is done."""
+    diary.began_at, diary.is_running = around.clock.now(), True
+    diary.runs += 1
+    began = around.clock.monotonic()
+    try:
+        with around.board.step(job.name, job.bound):
+            diary.outcome = await job.run(around.errand(job, due.tick))
+    except Exception as error:  # noqa: BLE001  a job's failure is told, and does not end the agent
+        diary.failures += 1
+        diary.error = str(error)
+        pause = backoff.pause(error)
+        around.board.fault(Fault.JOB, f"{job.name}: {error}")
+        around.log.warning("job-failed", job=job.name, again_in=pause, **told(error))
+        return pause
+    finally:
+        diary.is_running, diary.ended_at = False, around.clock.now()
+    backoff.reset()
+    diary.error = ""
+    if around.board.facts.faults.get(Fault.JOB, "").startswith(f"{job.name}: "):
+        around.board.clear(Fault.JOB)
+    seconds = around.clock.monotonic() - began
+    around.log.info("job-done", job=job.name, outcome=diary.outcome, late=due.is_late, seconds=seconds)
+    return None

@@ -1,0 +1,198 @@
+"""Metrics: ours, and beside them those of etcd-backup-restore that mean the same, under its names.
+
+Nothing is counted here: every scrape reads the journal, the board and the meter of the store.  So a number
+that stands still because its writer is stuck grows old all the same: ages are computed at the scrape.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from rootcellar.agent.state import Fault, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.core import Metric
+
+    from rootcellar.agent.journal import Kind
+    from rootcellar.agent.process import Agent
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics(Collector):
+    """All metrics of one agent."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def describe(self) -> list[Metric]:
+        """Nothing ahead: what there is depends on what the agent does."""
+        return []
+
+    def exposition(self) -> bytes:
+        """What a scrape is answered with."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._own()
+        yield from self._of_store()
+        yield from self._of_jobs()
+        yield from self._reference()
+
+    def _own(self) -> Iterator[Metric]:
+        agent, journal = self._agent, self._agent.journal
+        now = agent.clock.now()
+        point = journal.point
+        if point is not None:
+            yield _gauge(
+                "rootcellar_recovery_point_age_seconds",
+                "since the moment up to which every change is in the store",
+                max(0.0, (now - point.at).total_seconds()),
+            )
+            yield _gauge(
+                "rootcellar_recovery_point_revision", "the newest revision in the store", point.revision
+            )
+        if journal.first is not None:
+            yield _gauge(
+                "rootcellar_recovery_window_first_revision", "the oldest that can be restored", journal.first
+            )
+        interval = _family("rootcellar_expected_interval_seconds", "how often it is due", "kind")
+        for kind, seconds in agent.expected_intervals().items():
+            interval.add_metric([kind], seconds)
+        yield interval
+        if journal.proof is not None:
+            age = _family("rootcellar_last_proof_age_seconds", "since the newest proof that passed", "check")
+            age.add_metric([journal.proof.check], max(0.0, (now - journal.proof.at).total_seconds()))
+            yield age
+        state = _family("rootcellar_agent_state", "1 for the state that the agent is in", "state")
+        for phase in Phase:
+            state.add_metric([phase.value], float(agent.board.state.phase is phase))
+        yield state
+        fault = _family("rootcellar_fault", "1 while it lasts", "fault")
+        for each in Fault:
+            fault.add_metric([each.value], float(each in agent.board.facts.faults))
+        yield fault
+        yield _gauge("rootcellar_leader", "whether this agent writes the backups", bool(agent.leads))
+        yield _gauge("rootcellar_epoch", "the fence epoch of the newest session", journal.epoch)
+        yield _gauge("rootcellar_timeline", "the timeline that is written to", journal.timeline)
+        yield _counter(
+            "rootcellar_clock_jumps", "times that the wall clock was found set", journal.clock_jumps
+        )
+        kinds = {"full": journal.full, "delta": journal.delta}
+        yield from self._per_kind(kinds)
+        failures = CounterMetricFamily(
+            "rootcellar_capture_failures", "attempts that failed, by what was wrong", labels=["fault"]
+        )
+        for code, count in journal.failures.items():
+            failures.add_metric([code], count)
+        yield failures
+        steps = _family("rootcellar_step_seconds", "how long a step has been under way", "step")
+        longest: dict[str, float] = {}
+        for step in agent.board.steps:
+            taken = agent.clock.monotonic() - step.began
+            longest[step.name] = max(taken, longest.get(step.name, 0.0))
+        for name, seconds in longest.items():
+            steps.add_metric([name], seconds)
+        yield steps
+
+    def _per_kind(self, kinds: dict[str, Kind]) -> Iterator[Metric]:
+        stored = CounterMetricFamily("rootcellar_capture_bytes", "of objects stored", labels=["kind", "form"])
+        seconds = CounterMetricFamily("rootcellar_capture_seconds", "spent on them", labels=["kind"])
+        count = CounterMetricFamily("rootcellar_captures", "objects stored", labels=["kind"])
+        revision = _family("rootcellar_latest_revision", "of the newest object", "kind")
+        moment = _family("rootcellar_latest_timestamp_seconds", "of the newest object, unix time", "kind")
+        for name, kind in kinds.items():
+            stored.add_metric([name, "payload"], kind.payload)
+            stored.add_metric([name, "stored"], kind.stored)
+            seconds.add_metric([name], kind.seconds)
+            count.add_metric([name], kind.count)
+            revision.add_metric([name], kind.revision)
+            moment.add_metric([name], kind.captured_at)
+        yield from (stored, seconds, count, revision, moment)
+
+    def _of_store(self) -> Iterator[Metric]:
+        reading = self._agent.meter.read()
+        calls = CounterMetricFamily("rootcellar_store_calls", "calls of the store", labels=["verb"])
+        errors = CounterMetricFamily(
+            "rootcellar_store_errors", "calls that failed, by class of error", labels=["verb", "error"]
+        )
+        seconds = CounterMetricFamily("rootcellar_store_seconds", "spent inside it", labels=["verb"])
+        slowest = _family("rootcellar_store_slowest_seconds", "the slowest call so far", "verb")
+        for verb, each in reading.verbs.items():
+            calls.add_metric([verb], each.calls)
+            seconds.add_metric([verb], each.seconds)
+            slowest.add_metric([verb], each.slowest)
+            for code, count in each.errors.items():
+                errors.add_metric([verb, code], count)
+        passed = CounterMetricFamily(
+            "rootcellar_store_bytes", "of objects, up and down", labels=["direction"]
+        )
+        passed.add_metric(["up"], reading.uploaded)
+        passed.add_metric(["down"], reading.downloaded)
+        yield from (calls, errors, seconds, slowest, passed)
+
+    def _of_jobs(self) -> Iterator[Metric]:
+        runs = CounterMetricFamily("rootcellar_job_runs", "begun", labels=["job"])
+        failures = CounterMetricFamily("rootcellar_job_failures", "ended by an error", labels=["job"])
+        ended = _family("rootcellar_job_last_end_timestamp_seconds", "unix time", "job")
+        following = _family("rootcellar_job_next_timestamp_seconds", "unix time", "job")
+        for diary in self._agent.diaries:
+            runs.add_metric([diary.name], diary.runs)
+            failures.add_metric([diary.name], diary.failures)
+            if diary.ended_at is not None:
+                ended.add_metric([diary.name], diary.ended_at.timestamp())
+            if diary.next_at is not None:
+                following.add_metric([diary.name], diary.next_at.timestamp())
+        yield from (runs, failures, ended, following)
+
+    def _reference(self) -> Iterator[Metric]:
+        """Those of etcd-backup-restore (its inventory, 4.5) that mean the same here."""
+        journal = self._agent.journal
+        names = {"Full": journal.full, "Incr": journal.delta}
+        revision = _family("etcdbr_snapshot_latest_revision", "of the newest snapshot", "kind")
+        moment = _family("etcdbr_snapshot_latest_timestamp", "of the newest snapshot, unix time", "kind")
+        wanted = _family("etcdbr_snapshot_required", "1 while changes are in no snapshot yet", "kind")
+        live = journal.status.header.revision if journal.status is not None else 0
+        for name, kind in names.items():
+            revision.add_metric([name], kind.revision)
+            moment.add_metric([name], kind.captured_at)
+        held = journal.point.revision if journal.point is not None else 0
+        wanted.add_metric(["Full"], float(live > journal.full.revision))
+        wanted.add_metric(["Incr"], float(live > held))
+        yield from (revision, moment, wanted)
+        yield _gauge(
+            "etcdbr_snapstore_latest_deltas_total", "behind the newest full", journal.deltas_since_full
+        )
+        yield _gauge(
+            "etcdbr_snapstore_latest_deltas_revisions_total",
+            "revisions in the deltas behind the newest full",
+            journal.revisions_since_full,
+        )
+        failures = CounterMetricFamily("etcdbr_snapshotter_failure", "by what was wrong", labels=["error"])
+        for code, count in journal.failures.items():
+            failures.add_metric([code], count)
+        yield failures
+        if journal.cluster_size:
+            yield _gauge("etcdbr_cluster_size", "members of the etcd cluster", journal.cluster_size)
+        if journal.status is not None:
+            yield _gauge("etcdbr_is_learner", "whether the member is one", journal.status.is_learner)
+
+
+def _family(name: str, text: str, label: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=[label])
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=float(value))
+
+
+def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, value=float(value))

@@ -1,0 +1,362 @@
+"""The agent: one process beside etcd that keeps it backed up.
+
+An asyncio shell.  It watches who leads (`leadership`), has captures made while that is us (`captures`) and
+jobs run on their schedules (`jobs`), answers HTTP (`http`), and looks after itself: steps that take too long,
+a wall clock that jumps, files that change.  SIGTERM ends it with a last delta, SIGHUP has it read its
+configuration again; so does a change of a certificate or of a file with credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rootcellar.agent import doorway, leadership
+from rootcellar.agent.board import Board
+from rootcellar.agent.captures import Captures
+from rootcellar.agent.errands import full_job
+from rootcellar.agent.jobs import Diary, Errand, keep
+from rootcellar.agent.journal import Journal
+from rootcellar.agent.leadership import Role, Standing
+from rootcellar.agent.logs import told
+from rootcellar.agent.state import Fault
+from rootcellar.agent.threads import in_thread
+from rootcellar.errors import EtcdError, FencedError, RootcellarError
+from rootcellar.stores.meter import Meter, MeteredStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+    from pathlib import Path
+
+    from starlette.routing import BaseRoute
+
+    from rootcellar.agent.clock import Clock
+    from rootcellar.agent.jobs import Job
+    from rootcellar.agent.logs import Log
+    from rootcellar.agent.settings import Settings
+    from rootcellar.backup.capture_outcome import Capture, Captured
+    from rootcellar.etcd.client import EtcdClient
+    from rootcellar.stores.protocol import Store
+
+WATCHDOG = 5.0
+JUMP = 30.0
+"""Seconds that the wall clock may gain or lose against the monotonic one before it counts as set."""
+ETCD_SECONDS = 3.0
+"""For an answer to the question who leads."""
+
+
+class Agent:
+    """One agent.  `load` reads the configuration, and is called again for every reload."""
+
+    def __init__(
+        self,
+        load: Callable[[], Settings],
+        log: Log,
+        clock: Clock,
+        *,
+        routes: Callable[[Agent], Sequence[BaseRoute]] = lambda _agent: (),
+    ) -> None:
+        """Raises ConfigError and what else `load` does.  `routes` are served beside the agent's own."""
+        self._load = load
+        self.settings = load()
+        self.log = log
+        self.clock = clock
+        self.more_routes = routes
+        self.board = Board(clock, log)
+        self.journal = Journal()
+        self.meter = Meter()
+        self.began_at = clock.now()
+        self.captures: Captures | None = None
+        self.diaries: list[Diary] = []
+        self.store_url: str | None = None
+        self._client: EtcdClient | None = None
+        self._source: EtcdClient | None = None
+        self._store: Store | None = None
+        self._stopping = asyncio.Event()
+        self._reloading = asyncio.Event()
+        self._leading: list[asyncio.Task[None]] = []
+
+    @property
+    def leads(self) -> bool | None:
+        return self.board.facts.leads
+
+    def stop(self) -> None:
+        """Cut a last delta, then end."""
+        self._stopping.set()
+
+    def reload(self) -> None:
+        """Read the configuration again, and open everything anew."""
+        self._reloading.set()
+
+    async def run(self, *, ready: Callable[[], object] = lambda: None) -> None:
+        """Until told to stop.  `ready` is called once it answers HTTP.
+
+        Raises only what keeps it from beginning: ConfigError, OSError.
+        """
+        from rootcellar.agent.http import Server  # noqa: PLC0415  it names this class
+
+        loop = asyncio.get_running_loop()
+        for number, act in (
+            (signal.SIGTERM, self.stop),
+            (signal.SIGINT, self.stop),
+            (signal.SIGHUP, self.reload),
+        ):
+            with suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread
+                loop.add_signal_handler(number, act)
+        self._open()
+        async with Server(self) as server:
+            path = doorway.write(self.settings.state_dir, server.doorway(self.store_url or ""))
+            self.log.info(
+                "started", store=self.store_url, etcd=",".join(self.settings.endpoints), http=server.url
+            )
+            ready()
+            try:
+                await self._live()
+            finally:
+                with suppress(OSError):
+                    path.unlink()
+        self.log.info("stopped", revision=self.journal.point.revision if self.journal.point else None)
+
+    async def _live(self) -> None:
+        """One round per reload."""
+        watchdog = asyncio.create_task(self._watch())
+        try:
+            while not self._stopping.is_set():
+                self._reloading.clear()
+                with suppress(asyncio.CancelledError):
+                    await self._round()
+                if not self._stopping.is_set():
+                    await self._renew()
+        finally:
+            watchdog.cancel()
+            self._close()
+
+    async def _renew(self) -> None:
+        try:
+            settings = await in_thread("load", self._load)
+            before = self.settings, self._client, self._source, self._store
+            self.settings = settings
+            self._open()
+        except (RootcellarError, OSError) as error:
+            self.board.fault(Fault.CONFIG, f"the configuration cannot be read again: {error}")
+            self.log.warning("reload-failed", **told(error))
+            return
+        for client in before[1:3]:
+            if client is not None:
+                client.close()
+        self.board.clear(Fault.CONFIG)
+        self.log.info("reloaded")
+
+    def _open(self) -> None:
+        settings = self.settings
+        self._client = settings.open_client()
+        self._source = settings.open_source() if settings.open_source is not None else None
+        self._store = MeteredStore(settings.open_store(), self.meter) if settings.open_store else None
+        self.store_url = self._store.url if self._store is not None else None
+        self._stamp = _stamp(settings.files)
+
+    def _close(self) -> None:
+        for client in (self._client, self._source):
+            if client is not None:
+                client.close()
+
+    async def _round(self) -> None:
+        """Follow the leadership until told to stop or reload."""
+        self.board.lead(None)
+        jobs = self._jobs()
+        self.diaries = [Diary(job.name) for job in jobs]
+        always = [
+            asyncio.create_task(keep(job, self._diary(job), self)) for job in jobs if not job.needs_leadership
+        ]
+        standing = Standing(self.settings.rule)
+        try:
+            while not (self._stopping.is_set() or self._reloading.is_set()):
+                await self._look(standing, jobs)
+                await self.sleep(self.settings.poll)
+        finally:
+            if self._stopping.is_set():
+                self.board.stop()
+            for task in always:
+                task.cancel()
+            await self._resign(self.settings.grace)
+
+    def _jobs(self) -> list[Job]:
+        settings = self.settings
+        jobs = [job for job in settings.jobs if self._store is not None or not job.needs_store]
+        if settings.full is not None and self._store is not None:
+            jobs.insert(
+                0, full_job(settings.full, lambda: self.captures, skip_unchanged=settings.skip_unchanged)
+            )
+        return jobs
+
+    def _diary(self, job: Job) -> Diary:
+        return next(diary for diary in self.diaries if diary.name == job.name)
+
+    # leadership
+
+    async def _look(self, standing: Standing, jobs: Sequence[Job]) -> None:
+        assert self._client is not None  # noqa: S101  opened before
+        sight = await in_thread("status", partial(leadership.look, self._client, timeout=ETCD_SECONDS))
+        self.journal.status = sight.status or self.journal.status
+        if sight.status is not None:
+            await self._count_members()
+        self._tell_etcd(sight.role, sight.error, sight.status.errors if sight.status is not None else ())
+        leads = standing.learn(sight, is_alone=self.journal.cluster_size == 1)
+        if leads == self.leads:
+            return
+        if leads:
+            self._lead(jobs)
+        elif self.leads:
+            self.log.warning("leadership-lost", role=sight.role)
+            await self._resign(0)
+        self.board.lead(leads)
+
+    async def _count_members(self) -> None:
+        client = self._client
+        assert client is not None  # noqa: S101  opened before
+        with suppress(EtcdError):
+            self.journal.cluster_size = len(await in_thread("members", client.member_list))
+
+    def _tell_etcd(self, role: Role, error: EtcdError | None, errors: Sequence[str]) -> None:
+        if role is Role.SILENT:
+            self.board.fault(Fault.ETCD_UNAVAILABLE, str(error))
+        else:
+            if self.captures is None:
+                self.board.clear(Fault.ETCD_UNAVAILABLE)
+            if role is Role.LEADERLESS:
+                self.board.fault(Fault.ETCD_NO_LEADER, "etcd has no leader: see which of its members are up")
+            else:
+                self.board.clear(Fault.ETCD_NO_LEADER)
+        for fault, word in ((Fault.ETCD_NOSPACE, "NOSPACE"), (Fault.ETCD_CORRUPT, "CORRUPT")):
+            found = [text for text in errors if word in text]
+            if found:
+                self.board.fault(fault, f"etcd reports {'; '.join(found)}")
+            elif role is not Role.SILENT:
+                self.board.clear(fault)
+
+    def _lead(self, jobs: Sequence[Job]) -> None:
+        assert self._client is not None  # noqa: S101  opened before
+        self.log.info("leads")
+        after: asyncio.Event | None = None
+        if self._store is not None:
+            self.captures = Captures(
+                self.settings,
+                self._client,
+                self._store,
+                source=self._source,
+                board=self.board,
+                journal=self.journal,
+                log=self.log,
+                clock=self.clock,
+            )
+            self._leading = [asyncio.create_task(self.captures.run(), name="captures")]
+            after = self.captures.opened
+        self._leading += [
+            asyncio.create_task(self._keep_after(after, job), name=job.name)
+            for job in jobs
+            if job.needs_leadership
+        ]
+
+    async def _keep_after(self, opened: asyncio.Event | None, job: Job) -> None:
+        if opened is not None and job.needs_store:
+            await opened.wait()
+        await keep(job, self._diary(job), self)
+
+    async def _resign(self, grace: float) -> None:
+        """End what only a leader does; with a grace period after a last delta was cut, if it can be."""
+        tasks, self._leading = self._leading, []
+        captures, self.captures = self.captures, None
+        for task in tasks[1:] if captures is not None else tasks:
+            task.cancel()
+        if captures is not None and grace:
+            await captures.finish()
+            await asyncio.wait(tasks[:1], timeout=grace)
+            if not tasks[0].done():
+                self.log.warning("last-delta-given-up", grace=grace)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # what jobs need, and others ask for
+
+    def errand(self, job: Job, tick: datetime) -> Errand:
+        """What a job is run with."""
+        assert self._client is not None  # noqa: S101  opened before
+        return Errand(tick, self._client, self._store, self.settings.writer, self.log, job.name)
+
+    async def sleep(self, seconds: float) -> None:
+        """Or until told to stop or reload."""
+        waits = [asyncio.create_task(each.wait()) for each in (self._stopping, self._reloading)]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    async def full(self, *, final: bool | None = None) -> Captured | None:
+        """Take a full now.  Raises FencedError where this agent writes nothing, and what stopped it."""
+        return await self._writing().full(final=final, why="asked for")
+
+    async def delta(self) -> Capture:
+        """Store everything up to now.  Raises as `full` does."""
+        return await self._writing().delta()
+
+    def _writing(self) -> Captures:
+        if self.captures is None:
+            state = self.board.state
+            why = "it has no store" if self._store is None else f"it is {state.phase} ({state.reason})"
+            raise FencedError(
+                f"this agent writes no backups now: {why}", hint="ask the agent beside etcd's leader"
+            )
+        return self.captures
+
+    def expected_intervals(self) -> dict[str, float]:
+        """Seconds between two deltas, and between two fulls as they are scheduled next."""
+        found: dict[str, float] = {}
+        settings = self.settings
+        if settings.delta_every is not None and self._store is not None:
+            found["delta"] = settings.delta_every
+        if settings.full is not None and not settings.full.suspend and self._store is not None:
+            first = settings.full.next_tick(self.clock.now())
+            second = settings.full.next_tick(first) if first is not None else None
+            if first is not None and second is not None:
+                found["full"] = (second - first).total_seconds()
+        return found
+
+    # looking after itself
+
+    async def _watch(self) -> None:
+        """Late steps, a clock that was set, files that changed."""
+        wall, monotonic = self.clock.now(), self.clock.monotonic()
+        while True:
+            await asyncio.sleep(min(WATCHDOG, self.settings.poll))
+            self.board.watch()
+            now, passed = self.clock.now(), self.clock.monotonic()
+            gained = (now - wall).total_seconds() - (passed - monotonic)
+            wall, monotonic = now, passed
+            if abs(gained) > JUMP:
+                self.journal.clock_jumps += 1
+                self.log.warning("clock-jumped", seconds=gained)
+            if self._stamp != _stamp(self.settings.files):
+                self.log.info("files-changed")
+                self._stamp = _stamp(self.settings.files)
+                self.reload()
+
+
+def _stamp(files: Sequence[Path]) -> tuple[object, ...]:
+    """Something that changes when one of the files does, also when a mounted Secret is exchanged."""
+    found: list[object] = []
+    for file in files:
+        try:
+            state = os.stat(file)  # noqa: PTH116  follows links, which is where Kubernetes changes them
+        except OSError:
+            found.append(None)
+        else:
+            found.append((state.st_mtime_ns, state.st_ino, state.st_size))
+    return tuple(found)
