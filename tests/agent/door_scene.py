@@ -126,7 +126,7 @@ class PlainSnapshotter:
 
 
 @contextmanager
-def served(make_routes, **tls):
+def served(make_routes, port=0, **tls):
     """Serve routes made inside a running loop, in a thread of its own; the base URL."""
     ready, over = threading.Event(), None
     found = {}
@@ -135,8 +135,8 @@ def served(make_routes, **tls):
         nonlocal over
         over = asyncio.Event()
         found["loop"] = asyncio.get_running_loop()
-        async with serving(make_routes(), "127.0.0.1", 0, **tls) as port:
-            found["port"] = port
+        async with serving(make_routes(), "127.0.0.1", port, **tls) as bound:
+            found["port"] = bound
             ready.set()
             await over.wait()
 

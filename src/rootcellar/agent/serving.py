@@ -33,10 +33,11 @@ async def serving(
 ) -> AsyncIterator[int]:
     """Serve while the context is entered; the port (that given, or of 0 the one that was free).
 
-    Both `cert` and `key` make it HTTPS.  Raises ConfigError when the port is taken or a file cannot be read.
+    An empty `host` is every address of this machine.  Both `cert` and `key` make it HTTPS.  Raises
+    ConfigError when the port is taken or a file cannot be read.
     """
     try:
-        bound = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        bound = _bound(host, port)
     except OSError as error:
         raise ConfigError(
             f"cannot serve on {host}:{port}: {error.strerror or error}", hint="is the port taken?"
@@ -66,3 +67,11 @@ async def serving(
         server.should_exit = True
         await task
         bound.close()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    if host:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("", port))

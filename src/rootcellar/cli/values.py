@@ -32,10 +32,13 @@ _UNITS = {
     "d": 86400 * SECOND,
     "w": 7 * 86400 * SECOND,
 }
+_GO_SPAN = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
+_GO_UNITS = {"ns": 1, "us": 1000, "µs": 1000, "μs": 1000, **{u: _UNITS[u] for u in ("ms", "s", "m", "h")}}
 _MOMENT = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?\s*(Z|z|UTC|[+-]\d\d:?\d\d)?\Z",
     re.ASCII,
 )
+_GENERATIONS = frozenset({"hourly", "daily", "weekly", "monthly", "yearly"})
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _INT64_MAX = 2**63 - 1
 
@@ -50,6 +53,11 @@ def text(value: str) -> str:
 def path(value: str) -> Path:
     """A path; `~` is the home directory."""
     return Path(text(value)).expanduser()
+
+
+def maybe_path(value: str) -> Path | None:
+    """A path, or nothing at all, as templates write what they have no value for."""
+    return path(value) if value else None
 
 
 def key(value: str) -> bytes:
@@ -113,6 +121,26 @@ def span(value: str) -> int:
     return sum(int(float(number) * _UNITS[unit]) for number, unit in parts)
 
 
+def go_span(value: str) -> int:
+    """Nanoseconds of a duration as Go writes it: `1h30m0s`, `1.5h`, `300ms`, `-1s`, and a bare `0`."""
+    sign, rest = (-1, value[1:]) if value[:1] == "-" else (1, value.removeprefix("+"))
+    if rest == "0":
+        return 0
+    parts = _GO_SPAN.findall(rest)
+    if not parts or "".join(number + unit for number, unit in parts) != rest:
+        raise ValueError("not a duration as Go writes it, such as 90s, 5m or 1h30m0s")
+    return sign * sum(round(float(number) * _GO_UNITS[unit]) for number, unit in parts)
+
+
+def go_boolean(value: str) -> bool:
+    """Yes or no in one of the ways that Go accepts."""
+    if value in {"1", "t", "T", "TRUE", "true", "True"}:
+        return True
+    if value in {"0", "f", "F", "FALSE", "false", "False"}:
+        return False
+    raise ValueError("neither true nor false")
+
+
 @dataclass(frozen=True, slots=True)
 class Point:
     """A point of a history: a revision, a moment in unix nanoseconds, or (neither) the latest."""
@@ -134,6 +162,23 @@ def point(value: str) -> Point:
         raise ValueError(
             str(error).replace("not a time", "neither a revision, nor `latest`, nor a time")
         ) from error
+
+
+def policy(value: str) -> tuple[tuple[str, int], ...]:
+    """`exponential`, `limit=7`, or generations: `hourly=24,daily=7,weekly=4,monthly=12,yearly=3`."""
+    if value.strip() == "exponential":
+        return (("exponential", 1),)
+    found: dict[str, int] = {}
+    for part in names(value):
+        name, _, number = part.partition("=")
+        if name in found or name not in _GENERATIONS | {"limit"} or not number:
+            raise ValueError("none of exponential, limit=7, hourly=24,daily=7,weekly=4,monthly=12,yearly=3")
+        found[name] = count(number)
+    if "limit" in found and len(found) > 1:
+        raise ValueError("two policies: a limit stands alone")
+    if not any(found.values()):
+        raise ValueError("a policy that keeps nothing")
+    return tuple(found.items())
 
 
 def moment(value: str, *, now: Callable[[], int] = time.time_ns) -> int:

@@ -83,6 +83,20 @@ def _inspect(path: Path) -> EtcdBinary:
     return EtcdBinary(path.resolve(), Version.parse(found[1]))
 
 
+def tied(command: Sequence[str]) -> list[str]:
+    """The command as a child that dies with this process.  The thread that starts it must live as long."""
+    return [sys.executable, "-I", "-S", "-c", _TRAMPOLINE, str(os.getpid()), *command]
+
+
+def environment() -> dict[str, str]:
+    """Our variables for an etcd: ETCD_... are its flags too, and a clash with a real flag is fatal to it."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("ETCD_") or name == "ETCD_UNSUPPORTED_ARCH"
+    }
+
+
 class LoopbackPort:
     """A free port of 127.0.0.1 that nobody else is given until `close`.
 
@@ -156,21 +170,15 @@ class EtcdProcess:
         return self
 
     def _supervise(self, command: list[str]) -> None:
-        # ETCD_... variables are etcd's flags too, and a clash with a real flag is fatal to it.
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("ETCD_") or name == "ETCD_UNSUPPORTED_ARCH"
-        }
         try:
             process = subprocess.Popen(  # noqa: S603  our own arguments
-                [sys.executable, "-I", "-S", "-c", _TRAMPOLINE, str(os.getpid()), *command],
+                tied(command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                env=environment,
+                env=environment(),
                 start_new_session=True,  # a terminal's interrupt is for us; we stop etcd in our own order
             )
         except OSError as error:
