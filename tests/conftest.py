@@ -13,13 +13,25 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from testbed import binaries
+from testbed.azurite import Azurite
 from testbed.cache import UnavailableError
 from testbed.etcd import Etcds
+from testbed.gcs import FakeGcs
 from testbed.s3 import Rclone, SeaweedFS
 from testbed.tls import Authority
 
 # Credentials, endpoints and proxies of whoever runs the tests; removed here once, before any server starts.
-_FOREIGN = ("AWS_", "ETCD_", "ETCDCTL_", "RCLONE_", "ROOTCELLAR_", "WEED_")
+_FOREIGN = (
+    "AWS_",
+    "AZURE_",
+    "GCE_METADATA_",
+    "GOOGLE_",
+    "ETCD_",
+    "ETCDCTL_",
+    "RCLONE_",
+    "ROOTCELLAR_",
+    "WEED_",
+)
 for _name in list(os.environ):
     if _name.startswith(_FOREIGN) or _name.lower() in {"http_proxy", "https_proxy", "all_proxy"}:
         del os.environ[_name]
@@ -29,7 +41,17 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # What a test asks for when it needs a server or a program of the testbed.
-_SERVERS = {"boltcheck", "etcd", "etcd_line", "rclone_s3", "seaweed", "seaweed_tls"}
+_SERVERS = {
+    "azurite",
+    "azurite_tls",
+    "boltcheck",
+    "etcd",
+    "etcd_line",
+    "fake_gcs",
+    "rclone_s3",
+    "seaweed",
+    "seaweed_tls",
+}
 
 # A shared machine is slow at times, which is no property of the code.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -112,6 +134,24 @@ def seaweed_tls(tmp_path_factory, authority):
 def rclone_s3(tmp_path_factory):
     """Rclone's S3, which overwrites whatever the condition says and knows no locks."""
     yield from _serving(Rclone(tmp_path_factory.mktemp("rclone")))
+
+
+@pytest.fixture(scope="session")
+def azurite(tmp_path_factory):
+    """Azurite: Azure Blob Storage without versions and immutability."""
+    yield from _serving(Azurite(tmp_path_factory.mktemp("azurite")))
+
+
+@pytest.fixture(scope="session")
+def azurite_tls(tmp_path_factory, authority):
+    """The same by HTTPS, which also takes tokens."""
+    yield from _serving(Azurite(tmp_path_factory.mktemp("azurite-tls"), authority))
+
+
+@pytest.fixture(scope="session")
+def fake_gcs(tmp_path_factory):
+    """fake-gcs-server: Google Cloud Storage without retention and holds."""
+    yield from _serving(FakeGcs(tmp_path_factory.mktemp("fake-gcs")))
 
 
 @pytest.fixture

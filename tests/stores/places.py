@@ -86,6 +86,8 @@ class Place:
 
     open: Callable[[str], Store]
     conditional: bool = True
+    conditional_parts: bool = True
+    """Whether the server compares on an object in parts too."""
     closed_for_parts: bool = True
     """Whether a condition on an object in parts lets only one of several writers win."""
     answers_arrive: bool = True

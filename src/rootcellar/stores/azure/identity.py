@@ -1,0 +1,102 @@
+"""Azure's identities without a secret: a workload's federated token, or the machine's managed identity.
+
+Which one is told by the environment, as Azure's own libraries read it: AZURE_FEDERATED_TOKEN_FILE,
+AZURE_CLIENT_ID, AZURE_TENANT_ID (and AZURE_AUTHORITY_HOST) are what the workload identity webhook sets in a
+pod; without the file the instance metadata service is asked, for the user-assigned identity AZURE_CLIENT_ID
+if set.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode, urlsplit
+
+from rootcellar.errors import ConfigError, TransientError
+from rootcellar.stores.identity import Token, TokenKeeper, exchanged
+from rootcellar.stores.wire import Request, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RESOURCE = "https://storage.azure.com/"
+LOGIN = "https://login.microsoftonline.com/"
+METADATA = "http://169.254.169.254/metadata/identity/oauth2/token"
+
+_HINT_FEDERATED = "look at the federated credential of the identity: issuer, subject and audience"
+_HINT_MANAGED = "give the machine or pod an identity, or name credentials in the configuration"
+
+
+class IdentitySigner:
+    """Signs with a token of the environment's identity."""
+
+    def __init__(self, wire: Wire | None = None) -> None:
+        federated = os.environ.get("AZURE_FEDERATED_TOKEN_FILE")
+        if federated:
+            outside = wire or Wire()
+            self._tokens = TokenKeeper(lambda: _federated(outside, Path(federated)))
+        else:
+            inside = wire or Wire(proxied=False, connect_timeout=2.0, timeout=10.0)
+            self._tokens = TokenKeeper(lambda: _managed(inside))
+
+    def query(self) -> str:
+        return ""
+
+    def headers(self, method: str, url: str, headers: Mapping[str, str], length: int) -> dict[str, str]:
+        del method, headers, length
+        if urlsplit(url).scheme != "https":
+            raise ConfigError(
+                "a token is not sent without encryption",
+                hint="use an https endpoint, or give a storage key",
+            )
+        return {"Authorization": f"Bearer {self._tokens.current()}"}
+
+
+def _federated(wire: Wire, path: Path) -> Token:
+    """The pod's token for one of Microsoft Entra (client assertion, RFC 7523)."""
+    try:
+        assertion = path.read_text("utf-8").strip()  # kubelet rotates it
+        client, tenant = os.environ["AZURE_CLIENT_ID"], os.environ["AZURE_TENANT_ID"]
+    except OSError as error:
+        raise ConfigError(f"cannot read the federated token in {path}: {error.strerror}") from error
+    except KeyError as error:
+        raise ConfigError(
+            f"{error.args[0]} is not set", hint="the workload identity webhook sets it"
+        ) from error
+    authority = os.environ.get("AZURE_AUTHORITY_HOST") or LOGIN
+    form = {
+        "grant_type": "client_credentials",
+        "client_id": client,
+        "scope": f"{RESOURCE}.default",
+        "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+        "client_assertion": assertion,
+    }
+    request = Request(
+        "POST",
+        f"{authority.rstrip('/')}/{quote(tenant, safe='')}/oauth2/v2.0/token",
+        "sign in",
+        "Microsoft Entra",
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        urlencode(form).encode(),
+    )
+    return _token(exchanged(wire, request, _HINT_FEDERATED))
+
+
+def _managed(wire: Wire) -> Token:
+    """A token from the machine's metadata service."""
+    asked = {"api-version": "2018-02-01", "resource": RESOURCE}
+    if client := os.environ.get("AZURE_CLIENT_ID"):
+        asked["client_id"] = client
+    request = Request(
+        "GET", f"{METADATA}?{urlencode(asked)}", "sign in", "the metadata service", {"Metadata": "true"}
+    )
+    return _token(exchanged(wire, request, _HINT_MANAGED))
+
+
+def _token(found: Mapping[str, object]) -> Token:
+    try:
+        return Token(str(found["access_token"]), time.time() + float(str(found["expires_in"])))
+    except (KeyError, ValueError) as error:
+        raise TransientError("the identity service answers without a token", operation="sign in") from error

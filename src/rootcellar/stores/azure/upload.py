@@ -1,0 +1,179 @@
+"""One put: a single Put Blob, or blocks that are sent a few at a time and committed as a list.
+
+What a crash leaves behind: before the last request (Put Blob, Put Block List) nothing that a reader sees,
+only blocks that Azure drops by itself a week later; after it, the object.
+
+A block's name has ten bytes, as etcd-backup-restore's have: Azure refuses names of different lengths under
+one key, also those of a writer that died.  Six of them are random, so that two writers never commit each
+other's blocks; who commits first takes the other's away, who then fails.
+
+Every put carries a random mark in its metadata.  When a request was carried out but its answer was lost, the
+repeated one fails (the object exists, the blocks are gone): the mark then tells our own object from
+another's.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+from typing import TYPE_CHECKING
+
+from rootcellar.errors import AlreadyExistsError, DeniedError, NotFoundError, StoreError, TransientError
+from rootcellar.stores.azure.client import md5, quoted
+from rootcellar.stores.azure.errors import code
+from rootcellar.stores.azure.options import MIB
+from rootcellar.stores.backoff import Attempts, Backoff
+from rootcellar.stores.protocol import Create, PutCondition, ReplaceIf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rootcellar.stores.azure.client import Client
+    from rootcellar.stores.wire import Answer
+
+PARALLEL = 4
+WINDOW = 128 * MIB
+"""Bytes in flight: parts grow with the object, and then fewer of them fly at once."""
+
+MARK = "rootcellarput"
+"""A name of metadata: letters only, for it must be an identifier of C#."""
+
+
+class Upload:
+    """One put of `key` (with the prefix); `where` names it."""
+
+    def __init__(
+        self, client: Client, key: str, where: str, condition: PutCondition, backoff: Backoff
+    ) -> None:
+        self._client = client
+        self._key = key
+        self._where = where
+        self._backoff = backoff
+        self._writer = secrets.token_bytes(6)
+        self._mark = secrets.token_hex(16)
+        self._stop = Event()
+        self._condition = _headers(condition)
+
+    def put(self, body: bytes | bytearray) -> Answer | None:
+        """The whole object at once.  Returns what Azure answered; None when the answer was lost."""
+        headers = {"x-ms-blob-type": "BlockBlob", "Content-MD5": md5(body)}
+        return self._unless_done({}, headers, body)
+
+    def put_parts(self, parts: Iterator[tuple[bytearray, bool]]) -> Answer | None:
+        """The object in blocks.  Whatever is raised on the way, also by `parts`, leaves no object."""
+        names = self._send_parts(parts)
+        listed = "".join(f"<Uncommitted>{name}</Uncommitted>" for name in names)
+        body = f'<?xml version="1.0" encoding="utf-8"?><BlockList>{listed}</BlockList>'.encode()
+        return self._unless_done({"comp": "blocklist"}, {"Content-MD5": md5(body)}, body)
+
+    def _send_parts(self, parts: Iterator[tuple[bytearray, bool]]) -> list[str]:
+        names: list[str] = []
+        flying: deque[tuple[Future[None], int]] = deque()
+
+        def land(room: int) -> None:
+            while flying and (len(flying) >= PARALLEL or sum(size for _, size in flying) > room):
+                flying[0][0].result()
+                flying.popleft()
+
+        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="rootcellar-put") as threads:
+            try:
+                for number, (body, _) in enumerate(parts):
+                    land(WINDOW - len(body))
+                    name = base64.b64encode(self._writer + number.to_bytes(4, "big")).decode()
+                    flying.append((threads.submit(self._send_part, name, body), len(body)))
+                    names.append(name)
+                land(-1)
+            except BaseException:
+                self._stop.set()  # those under way are waited for, but not tried again
+                threads.shutdown(wait=True, cancel_futures=True)
+                raise
+        return names
+
+    def _send_part(self, name: str, body: bytearray) -> None:
+        def send() -> None:
+            if self._stop.is_set():
+                raise StoreError(f"{self._where}: given up", operation="put")
+            query = {"comp": "block", "blockid": name}
+            self._client.send(
+                "PUT", self._key, "put", query=query, headers={"Content-MD5": md5(body)}, body=body
+            )
+
+        Attempts(self._backoff).run(send)
+
+    def _unless_done(
+        self, query: dict[str, str], headers: dict[str, str], body: bytes | bytearray
+    ) -> Answer | None:
+        """The request that makes the object, repeated; None if an attempt whose answer was lost turns out to
+        have been carried out.
+        """
+        lost = False
+
+        def once() -> Answer | None:
+            nonlocal lost
+            try:
+                return self._client.send(
+                    "PUT",
+                    self._key,
+                    "put",
+                    query=query,
+                    headers={**headers, **self._condition, f"x-ms-meta-{MARK}": self._mark},
+                    body=body,
+                    needs=("ETag", "Last-Modified"),
+                )
+            except TransientError:
+                lost = True
+                raise
+            except StoreError as error:
+                if (lost and _may_be_ours(error)) and self._head() is not None:
+                    return None
+                raise self._explained(error) from error
+
+        return self._run(once)
+
+    def _explained(self, error: StoreError) -> StoreError:
+        """What a refusal means for this put."""
+        if (
+            isinstance(error, NotFoundError)
+            and "If-Match" in self._condition
+            and code(error) == "BlobNotFound"
+        ):
+            return AlreadyExistsError(f"{self._where}: removed by another", operation="put")
+        if code(error) != "InvalidBlockList":
+            return error
+        if self._condition:  # who takes blocks away has made an object, or removed the one we are to replace
+            return AlreadyExistsError(f"{self._where}: another was faster", operation="put")
+        return TransientError(
+            f"{self._where}: another writer of the same key took our blocks away",
+            hint="look for a second agent on this prefix",
+            operation="put",
+        )
+
+    def head(self) -> Answer | None:
+        """What the store says of our object; None if the key holds another by now, or we may not look."""
+        return self._run(self._head)
+
+    def _head(self) -> Answer | None:
+        try:
+            needs = ("Content-Length", "Last-Modified", "ETag")
+            head = self._client.send("HEAD", self._key, "put", needs=needs)
+        except (NotFoundError, DeniedError):
+            return None
+        return head if head.headers.get(f"x-ms-meta-{MARK}") == self._mark else None
+
+    def _run(self, work: Callable[[], Answer | None]) -> Answer | None:
+        return Attempts(self._backoff).run(work)
+
+
+def _headers(condition: PutCondition) -> dict[str, str]:
+    if isinstance(condition, Create):
+        return {"If-None-Match": "*"}
+    if isinstance(condition, ReplaceIf):
+        return {"If-Match": quoted(condition.etag)}
+    return {}
+
+
+def _may_be_ours(error: StoreError) -> bool:
+    return isinstance(error, AlreadyExistsError) or code(error) == "InvalidBlockList"

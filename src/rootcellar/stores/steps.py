@@ -1,0 +1,58 @@
+"""Steps of a verb that the providers without a helping library share."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from rootcellar.errors import AlreadyExistsError, StoreError
+from rootcellar.stores.protocol import Create, ReplaceIf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from rootcellar.stores.protocol import PutCondition
+
+_BATCH = 1000
+_PARALLEL = 8
+
+
+class Sized:
+    """Chunks, and how many bytes of them have passed."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = chunks
+        self.size = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            self.size += len(chunk)
+            yield chunk
+
+
+def compare(condition: PutCondition, etag: str | None, where: str) -> None:
+    """AlreadyExistsError where an object with this `etag` (None: no object) forbids the put."""
+    if isinstance(condition, Create) and etag is not None:
+        raise AlreadyExistsError(f"{where}: exists already", operation="put")
+    if isinstance(condition, ReplaceIf) and etag != condition.etag:
+        raise AlreadyExistsError(f"{where}: replaced or removed by another", operation="put")
+
+
+def each_deleted(delete: Callable[[str], None], keys: Iterable[str]) -> dict[str, StoreError]:
+    """Delete one by one, eight at a time; what could not be deleted, with its reason."""
+
+    def attempt(key: str) -> StoreError | None:
+        try:
+            delete(key)
+        except StoreError as error:
+            return error
+        return None
+
+    failed: dict[str, StoreError] = {}
+    rest = iter(keys)
+    with ThreadPoolExecutor(_PARALLEL, thread_name_prefix="rootcellar-delete") as threads:
+        while batch := list(itertools.islice(rest, _BATCH)):
+            outcomes = zip(batch, threads.map(attempt, batch), strict=True)
+            failed |= {key: error for key, error in outcomes if error is not None}
+    return failed

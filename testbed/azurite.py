@@ -1,0 +1,91 @@
+"""Azure Blob Storage on loopback: Azurite, which honours conditions and knows neither versions nor locks.
+
+It is shared by the tests of a worker; a test has a container of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import TYPE_CHECKING
+
+from rootcellar.stores.azure.signing import VERSION, shared_key
+from testbed import binaries
+from testbed.cache import UnavailableError
+from testbed.ports import free_port
+from testbed.server import Server
+
+if TYPE_CHECKING:
+    import ssl
+    from pathlib import Path
+
+    from testbed.tls import Authority
+
+ACCOUNT = "testbed"
+KEY = base64.b64encode(b"testbed-storage-key-0123456789").decode()
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container and what it takes to reach it."""
+
+    name: str
+    endpoint: str
+    ca: Path | None
+    account: str = ACCOUNT
+    key: str = KEY
+
+
+class Azurite(Server):
+    """Azurite's blob service with one account, all in memory.  With an authority it speaks HTTPS and takes
+    tokens too, of which it checks what they say and not who signed them.
+    """
+
+    def __init__(self, directory: Path, tls: Authority | None = None) -> None:
+        super().__init__("azurite", directory)
+        self.tls = tls
+        self.port = free_port()
+        self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/{ACCOUNT}"
+        self._context: ssl.SSLContext | None = tls.context() if tls else None
+        self._containers = 0
+
+    def start(self) -> None:
+        node = shutil.which("node")
+        if node is None:
+            raise UnavailableError("node: not found, and Azurite is a program for it")
+        command: list[str | Path] = [node, binaries.azurite(), "--blobHost", "127.0.0.1"]
+        command += ["--blobPort", str(self.port), "--inMemoryPersistence", "--silent", "--disableTelemetry"]
+        command += ["--skipApiVersionCheck", "--disableProductStyleUrl"]
+        if self.tls:
+            pair = self.tls.server
+            command += ["--cert", pair.certificate, "--key", pair.key, "--oauth", "basic"]
+        self.launch(command, {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"})
+        self.wait_until(self._answers, "answering")
+
+    def _answers(self) -> bool:
+        try:
+            urllib.request.urlopen(self.endpoint, timeout=5, context=self._context).close()
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code < 500  # it knows us well enough to refuse
+        except OSError:
+            return False
+        return True
+
+    def new_container(self) -> Container:
+        """A container that nobody else uses."""
+        self._containers += 1
+        made = Container(f"container-{self._containers}", self.endpoint, self.tls.ca if self.tls else None)
+        url = f"{self.endpoint}/{made.name}?restype=container"
+        now = format_datetime(datetime.now(UTC), usegmt=True)
+        headers = {"x-ms-version": VERSION, "x-ms-date": now}
+        key = base64.b64decode(KEY)
+        headers["Authorization"] = shared_key(ACCOUNT, key, "PUT", url, headers, 0)
+        request = urllib.request.Request(url, method="PUT", headers=headers)
+        urllib.request.urlopen(request, timeout=30, context=self._context).close()
+        return made
