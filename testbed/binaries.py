@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from testbed import golang
+from testbed import golang, swift
 from testbed.cache import REQUIREMENTS, ROOT, UnavailableError, digest, install_wheels, made, run
 
 if TYPE_CHECKING:
@@ -229,6 +229,7 @@ def main() -> int:
         "rclone": rclone,
         "azurite": azurite,
         "fake-gcs": fake_gcs,
+        "swift": swift.packages,
     }
     # Two at a time: compilers want the cores, downloads the network.
     with ThreadPoolExecutor(2) as workers:

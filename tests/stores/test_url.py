@@ -103,7 +103,7 @@ def test_a_store_says_its_url_as_it_can_be_opened_again():
 REFUSED = [
     ("", "is no store"),
     ("@main", "is no store"),
-    ("azure://container/prefix", "no store of kind azure"),
+    ("b2://bucket/prefix", "no store of kind b2"),
     ("http://example.org/bucket", "no store of kind http"),
     ("s3://", "is no bucket"),
     ("s3:///prefix", "is no bucket"),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from rootcellar.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 NAMES = (
@@ -35,8 +35,30 @@ NAMES = (
     "responseChecksumValidation",
     "roleARN",
     "tokenPath",
+    "storageAccount",
+    "storageKey",
+    "sasToken",
+    "domain",
+    "googleCredentials",
+    "projectID",
+    "storageAPIEndpoint",
+    "authURL",
+    "domainName",
+    "tenantName",
+    "username",
+    "password",
+    "applicationCredentialID",
+    "applicationCredentialName",
+    "applicationCredentialSecret",
+    "storageEndpoint",
+    "accessKeySecret",
+    "disableSSL",
 )
-"""What a layout may say.  `token`, a file in a directory layout, is known by its path as `tokenPath`."""
+"""What a layout may say.  `token`, a file in a directory layout, is known by its path as `tokenPath`;
+`googleCredentials` is the JSON text that Google hands out for a service account or an external account.
+"""
+
+_GOOGLE = {"service_account", "external_account"}
 
 
 class Credentials(Protocol):
@@ -91,7 +113,9 @@ class DirectoryCredentials:
 
     def _json_file(self) -> Path | None:
         try:
-            return min((path for path in self.path.glob("*.json") if path.is_file()), default=None)
+            config = self.path / "credentialsConfig"  # an external account of Google, by Gardener's name
+            found = (path for path in self.path.glob("*.json") if path.is_file())
+            return min(found, default=config if config.is_file() else None)
         except OSError as error:
             raise ConfigError(f"cannot read {self.path}: {error.strerror}") from error
 
@@ -109,6 +133,8 @@ class FileCredentials:
             raise ConfigError(f"{self.path} is no JSON: {error}") from error
         if not isinstance(found, dict):
             raise ConfigError(f"{self.path} holds no JSON object")
+        if found.get("type") in _GOOGLE:
+            return _google(self.path, found)
         values = {name: _text(found[name]) for name in NAMES if found.get(name) is not None}
         if not values:
             raise ConfigError(
@@ -143,6 +169,20 @@ class EnvironmentCredentials:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class RewrittenCredentials:
+    """Another source, its values put into the names that a store reads.  It is re-read when that one is."""
+
+    source: Credentials
+    rewrite: Callable[[Mapping[str, str]], Mapping[str, str]]
+
+    def load(self) -> Mapping[str, str]:
+        return self.rewrite(self.source.load())
+
+    def stamp(self) -> object:
+        return self.source.stamp()
+
+
 AMBIENT = AmbientCredentials()
 
 
@@ -170,6 +210,17 @@ def _read(path: Path) -> str:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is no text") from error
+
+
+def _google(path: Path, found: Mapping[str, object]) -> dict[str, str]:
+    """Google's own file, and what the reference's layout puts beside it."""
+    values = {"googleCredentials": json.dumps(found)}
+    for name in ("projectID", "storageAPIEndpoint"):
+        if (path.parent / name).is_file():
+            values[name] = _read(path.parent / name)
+    if (path.parent / "token").is_file():
+        values["tokenPath"] = str(path.parent / "token")
+    return _trimmed(values)
 
 
 def _text(value: object) -> str:

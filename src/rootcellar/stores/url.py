@@ -8,6 +8,24 @@ What an S3 URL may say: `endpoint`, `region`, `addressing` (path, virtual, auto)
 `insecure` (true: any certificate), `checksum` (when_required, when_supported), `sse` (AES256, aws:kms),
 `kms-key`, `part-size` (bytes, or with KiB, MiB, GiB).  A credential in a URL is refused: URLs end up in
 logs.
+
+    azure://ACCOUNT/CONTAINER/PREFIX
+    azure://ACCOUNT/CONTAINER/PREFIX?endpoint=http://127.0.0.1:10000/ACCOUNT
+    gs://BUCKET/PREFIX
+    gs://BUCKET/PREFIX?endpoint=https://storage.me-central2.rep.googleapis.com
+
+Both know `endpoint`, `ca` and `part-size`.  Azure's endpoint is the whole address of the account's blob
+service (`BlobEndpoint` of a connection string); without one it is ACCOUNT.DOMAIN, with the `domain` of the
+credentials or blob.core.windows.net.  ACCOUNT may be left out (azure:///CONTAINER/PREFIX) where the
+credentials name it. Google's endpoint is what comes before `/storage/v1`; to one of plain http, an
+emulator's, no credential is sent.
+
+    swift://CONTAINER/PREFIX?auth=https://keystone.example.org:5000/v3&region=RegionOne
+    oss://BUCKET/PREFIX?endpoint=https://oss-eu-central-1.aliyuncs.com
+
+What a Swift URL may say: `auth` (keystone, or what ends in `/v1.0` for Swift's own authentication), `region`,
+`ca` and `part-size`.  An OSS URL may say what an S3 URL may: Alibaba's OSS is reached through its S3
+interface.
 """
 
 from __future__ import annotations
@@ -16,14 +34,19 @@ import os
 import re
 from ipaddress import ip_address
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from rootcellar.errors import ConfigError, UsageError
+from rootcellar.stores import oss
+from rootcellar.stores.azure.options import AzureOptions
 from rootcellar.stores.credentials import AMBIENT, Credentials, complete, flag
 from rootcellar.stores.file import FileStore
+from rootcellar.stores.gcs.options import GcsOptions
 from rootcellar.stores.retry import RetryingStore
 from rootcellar.stores.s3.options import Encryption, S3Options, customer_key
+from rootcellar.stores.swift.options import SwiftOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +57,8 @@ if TYPE_CHECKING:
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SECRET = re.compile(r"secret|token|passw|access.?key|credential|signature", re.IGNORECASE)
 _S3_KEYS = ("endpoint", "region", "addressing", "ca", "insecure", "checksum", "sse", "kms-key", "part-size")
+_REST_KEYS = {"endpoint": "endpoint", "ca": "ca_file", "part-size": "part_size"}
+_SWIFT_KEYS = {"auth": "auth", "region": "region", "ca": "ca_file", "part-size": "part_size"}
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -54,13 +79,26 @@ def _provider(url: str, credentials: Credentials, backoff: Backoff | None) -> St
     parts = _split(url)
     if parts.scheme == "file":
         return FileStore(_path(parts))
-    if parts.scheme != "s3":
-        raise UsageError(f"there is no store of kind {parts.scheme}", hint="known are file:// and s3://")
+    if parts.scheme not in _OPENERS:
+        known = ", ".join(f"{scheme}://" for scheme in ("file", *_OPENERS))
+        raise UsageError(f"there is no store of kind {parts.scheme}", hint=f"known are {known}")
+    return _OPENERS[parts.scheme](parts, credentials, backoff)
+
+
+def _s3(parts: SplitResult, credentials: Credentials, backoff: Backoff | None) -> Store:
+    return _s3_store(_s3_values(parts), credentials, backoff)
+
+
+def _oss(parts: SplitResult, credentials: Credentials, backoff: Backoff | None) -> Store:
+    found = oss.credentials(credentials)
+    return _s3_store(oss.completed(_s3_values(parts), found.load()), found, backoff)
+
+
+def _s3_store(url: Mapping[str, Any], credentials: Credentials, backoff: Backoff | None) -> Store:
     values = credentials.load()
     complete(values)
-    options = _from_both(_s3_values(parts), values)
-    if options.ca_file is not None and not os.access(options.ca_file, os.R_OK):
-        raise ConfigError(f"cannot read the certificate authority in {options.ca_file}")
+    options = _from_both(url, values)
+    _readable(options.ca_file)
     try:
         from rootcellar.stores.s3.store import S3Store  # noqa: PLC0415 - boto3 takes a third of a second
     except ModuleNotFoundError as error:
@@ -68,6 +106,86 @@ def _provider(url: str, credentials: Credentials, backoff: Backoff | None) -> St
             raise
         raise ConfigError("boto3 is not installed", hint="pip install 'rootcellar[s3]'") from error
     return S3Store(options, credentials, backoff=backoff)
+
+
+def _azure(parts: SplitResult, credentials: Credentials, backoff: Backoff | None) -> Store:
+    values = credentials.load()
+    options = _rest_values(parts, "an Azure")
+    account = parts.netloc or values.get("storageAccount", "")
+    if values.get("storageAccount") not in {None, "", account}:
+        raise ConfigError(
+            f"the credentials are of the account {values['storageAccount']}, not of {account}",
+            hint="correct the URL, or leave the account out of it",
+        )
+    container, _, prefix = unquote(parts.path).strip("/").partition("/")
+    if values.get("domain"):
+        options["domain"] = values["domain"]
+    found = AzureOptions(account, container, prefix, **options)
+    _readable(found.ca_file)
+    try:
+        from rootcellar.stores.azure.store import AzureStore  # noqa: PLC0415 - urllib3 takes 0.1 s
+    except ModuleNotFoundError as error:
+        raise _lacking(error, "urllib3", "azure") from error
+    return AzureStore(found, credentials, backoff=backoff)
+
+
+def _gcs(parts: SplitResult, credentials: Credentials, backoff: Backoff | None) -> Store:
+    values = credentials.load()
+    options = _rest_values(parts, "a Google")
+    if values.get("storageAPIEndpoint"):
+        options.setdefault("endpoint", values["storageAPIEndpoint"])
+    found = GcsOptions(parts.netloc, unquote(parts.path).strip("/"), **options)
+    _readable(found.ca_file)
+    try:
+        from rootcellar.stores.gcs.store import GcsStore  # noqa: PLC0415 - urllib3 takes 0.1 s
+    except ModuleNotFoundError as error:
+        raise _lacking(error, "urllib3", "gcs") from error
+    return GcsStore(found, credentials, backoff=backoff)
+
+
+def _rest_values(
+    parts: SplitResult, kind: str, keys: Mapping[str, str] = MappingProxyType(_REST_KEYS)
+) -> dict[str, Any]:
+    """What the URL says, as arguments of the options."""
+    options: dict[str, Any] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if _SECRET.search(name) or name == "sig":
+            raise UsageError(
+                "the store's URL holds a credential", hint="give credentials apart, and change this one"
+            )
+        if name not in keys:
+            known = ", ".join(keys)
+            raise UsageError(f"{kind} store has no option {name!r}", hint=f"known are {known}")
+        if keys[name] in options:
+            raise UsageError(f"{name} is given twice")
+        options[keys[name]] = _size(value) if name == "part-size" else value
+    return options
+
+
+def _readable(ca_file: str | None) -> None:
+    if ca_file is not None and not os.access(ca_file, os.R_OK):
+        raise ConfigError(f"cannot read the certificate authority in {ca_file}")
+
+
+def _lacking(error: ModuleNotFoundError, library: str, extra: str) -> Exception:
+    if error.name != library:
+        return error
+    return ConfigError(f"{library} is not installed", hint=f"pip install 'rootcellar[{extra}]'")
+
+
+def _swift(parts: SplitResult, credentials: Credentials, backoff: Backoff | None) -> Store:
+    credentials.load()
+    options = _rest_values(parts, "a Swift", _SWIFT_KEYS)
+    found = SwiftOptions(parts.netloc, unquote(parts.path).strip("/"), **options)
+    _readable(found.ca_file)
+    try:
+        from rootcellar.stores.swift.store import SwiftStore  # noqa: PLC0415 - urllib3 takes 0.1 s
+    except ModuleNotFoundError as error:
+        raise _lacking(error, "urllib3", "swift") from error
+    return SwiftStore(found, credentials, backoff=backoff)
+
+
+_OPENERS = {"s3": _s3, "azure": _azure, "gs": _gcs, "swift": _swift, "oss": _oss}
 
 
 def _split(url: str) -> SplitResult:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 import tempfile
 import threading
@@ -81,6 +82,10 @@ class ClientSource:
         if options.request_checksums == "when_required":
             for operation in _CHECKSUMMED:
                 client.meta.events.register_last(f"before-call.s3.{operation}", _md5_instead)
+        if options.create_header is not None:
+            spare = functools.partial(_create_instead, options.create_header)
+            for operation in ("PutObject", "CompleteMultipartUpload"):
+                client.meta.events.register_last(f"before-call.s3.{operation}", spare)
         return client
 
     def _verify(self) -> bool | str | None:
@@ -105,6 +110,13 @@ def _md5_instead(params: dict[str, Any], **_: Any) -> None:
     """Where S3 demands a checksum, botocore sends CRC32, which older servers take for none at all."""
     params["context"].get("checksum", {}).pop("request_algorithm", None)
     params["headers"]["Content-MD5"] = md5(params["body"])
+
+
+def _create_instead(header: str, params: dict[str, Any], **_: Any) -> None:
+    """A store that spares what is there by a header of its own: before the request is signed."""
+    if params["headers"].get("If-None-Match") == "*":
+        del params["headers"]["If-None-Match"]
+        params["headers"][header] = "true"
 
 
 def _keys(credentials: Credentials, core: Any, region: str) -> Any:

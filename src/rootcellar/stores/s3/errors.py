@@ -69,6 +69,8 @@ _CODES: dict[str, tuple[type[StoreError], str, str | None]] = {
     ),
     "InvalidBucketName": (StoreError, "this can be no bucket's name", None),
     "PreconditionFailed": (AlreadyExistsError, "another object is there", None),
+    "FileAlreadyExists": (AlreadyExistsError, "another object is there", None),  # Alibaba's OSS
+    "FileImmutable": (LockedError, "the bucket's retention forbids it", None),  # the same
     "ConditionalRequestConflict": (TransientError, "another write to the key was under way", None),
     "OperationAborted": (TransientError, "another change was under way", None),
     "ObjectLocked": (LockedError, "retention or a legal hold forbids it", None),

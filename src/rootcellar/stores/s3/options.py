@@ -52,7 +52,8 @@ class S3Options:
     `addressing` "auto" is the path style for a custom endpoint and the virtual one for AWS.  `checksum` is,
     for a custom endpoint, "when_required" unless said: older S3-compatible servers choke on the trailing
     checksums that AWS has made the default.  Then Content-MD5, which all of them check, goes with every
-    upload instead. `timeout` is in seconds without any byte.
+    upload instead. `timeout` is in seconds without any byte.  `create_header` is a header that a store wants
+    to be set to "true" where S3 has `If-None-Match: *`; `scheme` is how its URLs begin.
     """
 
     bucket: str
@@ -69,10 +70,12 @@ class S3Options:
     part_size: int = PART_SIZE
     connect_timeout: float = 10.0
     timeout: float = 60.0
+    create_header: str | None = None
+    scheme: str = "s3"
 
     def __post_init__(self) -> None:
         if not self.bucket or "/" in self.bucket:
-            raise UsageError(f"{self.bucket!r} is no bucket", hint="write s3://BUCKET/PREFIX")
+            raise UsageError(f"{self.bucket!r} is no bucket", hint=f"write {self.scheme}://BUCKET/PREFIX")
         if self.prefix != self.prefix.strip("/") or "//" in self.prefix:
             raise UsageError(f"{self.prefix!r} is no prefix", hint="parts joined by single slashes")
         if self.endpoint is not None:
@@ -108,7 +111,7 @@ class S3Options:
     def url(self) -> str:
         shown = {"endpoint": self.endpoint, "region": self.region}
         query = urlencode({name: value for name, value in shown.items() if value}, safe=":/")
-        return f"s3://{self.bucket}/{quote(self.prefix)}{'?' if query else ''}{query}"
+        return f"{self.scheme}://{self.bucket}/{quote(self.prefix)}{'?' if query else ''}{query}"
 
 
 def customer_key(text: str) -> bytes:

@@ -20,18 +20,22 @@ MOST_PARTS = 10_000
 _STEP = 1000
 
 
-def part_size(number: int, first: int) -> int:
-    """Bytes of part `number` (1 is the first) where parts begin with `first` bytes."""
-    return min(LARGEST_PART, first << (number - 1) // _STEP)
+def part_size(number: int, first: int, step: int | None = None) -> int:
+    """Bytes of part `number` (1 is the first) where parts begin with `first` bytes and double after every
+    `step`.
+    """
+    return min(LARGEST_PART, first << (number - 1) // (step or _STEP))
 
 
-def cut(chunks: Iterable[bytes], first: int) -> Iterator[tuple[bytearray, bool]]:
+def cut(
+    chunks: Iterable[bytes], first: int, *, step: int | None = None, most: int = MOST_PARTS
+) -> Iterator[tuple[bytearray, bool]]:
     """Parts in order, each with whether it is the last one.  An empty stream is one empty part.
 
     Holds one part, and the chunk it is made from.
     """
     number = 1
-    size = part_size(number, first)
+    size = part_size(number, first, step)
     part = bytearray()
     for chunk in chunks:
         rest = memoryview(chunk)
@@ -39,11 +43,11 @@ def cut(chunks: Iterable[bytes], first: int) -> Iterator[tuple[bytearray, bool]]
             taken = size - len(part)
             part += rest[:taken]
             rest = rest[taken:]
-            if number == MOST_PARTS:
-                raise StoreError("the object needs more than 10,000 parts", hint="raise part-size=...")
+            if number == most:
+                raise StoreError(f"the object needs more than {most:,} parts", hint="raise part-size=...")
             yield part, False
             number += 1
-            size = part_size(number, first)
+            size = part_size(number, first, step)
             part = bytearray()
         part += rest
     yield part, True

@@ -325,7 +325,7 @@ class S3Store:
         return name if version is None else {**name, "VersionId": version}
 
     def _where(self, key: str) -> str:
-        return f"s3://{self._options.bucket}/{self._base}{key}"
+        return f"{self._options.scheme}://{self._options.bucket}/{self._base}{key}"
 
 
 class _Sized:
