@@ -93,11 +93,12 @@ def base_of(history: History, timeline: int) -> Base | NeedFull:
 def fingerprint_of(store: Store, snapshot: Snapshot) -> str | None:
     """What the snapshot's last revision changed: from its record, or of a delta from its events.
 
-    None when nothing tells: a full without a record, a damaged delta.  Raises StoreErrors.
+    None when nothing tells: without a record a full and what is encrypted, a damaged delta.  Raises
+    StoreErrors.
     """
     if snapshot.record is not None and snapshot.record.last_change is not None:
         return snapshot.record.last_change
-    if snapshot.is_full:
+    if snapshot.is_full or snapshot.name.is_encrypted:  # who captures need not be able to read
         return None
     last: list[Event] = []
     payload = codecs.decompress(store.get(snapshot.key), snapshot.name.suffix, name=snapshot.key)

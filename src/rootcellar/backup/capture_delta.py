@@ -7,7 +7,7 @@ end beside a full, `capture_publisher` in which order they are written.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rootcellar.backup import names
@@ -218,6 +218,9 @@ class DeltaStream:
         name = self._publisher.unused(
             lambda second: names.delta(cut.start, cut.last, second, self._suffix), int(cut.cut_at.timestamp())
         )
+        chunks, stored = self._publisher.sealed(name, cut.chunks, cut.stored)
+        heavy = () if name.is_sealed else cut.heavy  # EBR does not see it
+        cut = replace(cut, chunks=chunks, stored=stored, heavy=heavy)
         record = Record(
             key=name.key,
             kind=name.kind,
@@ -225,7 +228,7 @@ class DeltaStream:
             last_revision=cut.last,
             compact_revision=facts.compacted,
             payload_size=cut.payload.size,
-            payload_sha256=cut.payload.sha256,
+            payload_sha256="" if name.is_encrypted else cut.payload.sha256,
             stored_size=cut.stored.size,
             stored_sha256=cut.stored.sha256,
             cluster_id=f"{facts.status.header.cluster_id:x}",
@@ -246,6 +249,7 @@ class DeltaStream:
                 Notice(Caution.EBR_CANNOT_REPLAY, f"revision {revision} is too large for etcdbrctl")
                 for revision in cut.heavy
             ),
+            key_ids=self._publisher.key_ids(name),
         )
         return _Prepared(cut, record, frozenset(leases), self._publisher.clock(), began)
 

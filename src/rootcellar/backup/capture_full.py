@@ -105,7 +105,7 @@ def store_full(
         shot = _Shot(source, begun, progress)
         # Hashing and watching have a thread of their own, compressing and uploading this one.
         stored = publisher.put_full(name, codecs.compress(ahead(shot.blocks()), options.suffix))
-    facts, hashkv, notices = shot.facts, None, list(_notices(client, source, shot.facts, publisher))
+    facts, hashkv, notices = shot.facts, None, list(_notices(client, source, shot.facts, publisher, name))
     if options.live_hash:
         try:
             hashkv = _live_hash(source, facts.revision)
@@ -118,7 +118,7 @@ def store_full(
         last_revision=facts.revision,
         compact_revision=-1 if facts.compact_revision is None else facts.compact_revision,
         payload_size=shot.tally.size,
-        payload_sha256=shot.tally.sha256,
+        payload_sha256="" if name.is_encrypted else shot.tally.sha256,
         stored_size=stored.size,
         stored_sha256=stored.sha256,
         cluster_id=f"{source.status.header.cluster_id:x}",
@@ -133,6 +133,7 @@ def store_full(
         previous=newest.record.link if newest and newest.record else None,
         last_change=client.fingerprint(facts.revision),
         warnings=tuple(notices),
+        key_ids=publisher.key_ids(name),
     )
     publisher.record(record)
     return Captured(record, time.monotonic() - began)
@@ -232,7 +233,7 @@ def _live_hash(source: Source, revision: int) -> HashKV:
 
 
 def _notices(
-    client: EtcdClient, source: Source, facts: SnapshotFacts, publisher: Publisher
+    client: EtcdClient, source: Source, facts: SnapshotFacts, publisher: Publisher, name: SnapshotName
 ) -> Iterator[Notice]:
     version = source.status.version
     if facts.encrypted_at_rest:
@@ -244,7 +245,8 @@ def _notices(
         yield Notice(
             MAY_DIVERGE, f"members of etcd {version} can differ from each other: compare HashKV, and upgrade"
         )
-    if problem := names.visibility_problem(urlsplit(publisher.store.url).path.strip("/")):
+    problem = names.visibility_problem(urlsplit(publisher.store.url).path.strip("/"))
+    if problem and not name.is_sealed:
         yield Notice(Caution.EBR_CANNOT_SEE, problem)
     try:
         alarms = client.alarms()

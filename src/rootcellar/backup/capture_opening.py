@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rootcellar.backup import names
 from rootcellar.backup.capture_base import base_of
 from rootcellar.backup.capture_fork import Verdict, compare, fork_point, newest_of
 from rootcellar.backup.capture_outcome import Need, NeedFull
@@ -25,7 +26,7 @@ from rootcellar.backup.capture_publisher import Publisher, used_keys
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.fence import claim_epoch
 from rootcellar.backup.timeline import abandon, bind_marker, open_timeline
-from rootcellar.errors import IdentityError
+from rootcellar.errors import ConfigError, IdentityError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +36,23 @@ if TYPE_CHECKING:
     from rootcellar.backup.catalogue import Catalogue
     from rootcellar.backup.history import Snapshot
     from rootcellar.backup.ownership import Epoch, ForkIntent, Timeline
+    from rootcellar.backup.sealing.keyring import Recipient
     from rootcellar.backup.timeline import Abandonment
     from rootcellar.etcd.answers import Header
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.stores.protocol import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Sealing:
+    """What will be written: the `suffix` of all of it, and the `recipients` if that is encrypted.
+
+    `allows_clear`: also where backups were encrypted up to now and will no longer be.
+    """
+
+    suffix: str = names.GZIP
+    recipients: tuple[Recipient, ...] = ()
+    allows_clear: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +81,20 @@ def open_prefix(
     epoch: Epoch | None = None,
     live_hash: bool = False,
     override: str = "",
+    sealing: Sealing | None = None,
 ) -> Opening:
     """Become the writer of this prefix, on the timeline that etcd is on.
 
     `epoch` is the caller's if it has one, and writes here already; else a new one is claimed, which fences
     whoever wrote before.  `live_hash`: also compare HashKV, which reads the keyspace under a lock.
     `override` is the reason for which a prefix of another cluster is taken over, written into its marker.
-    Raises IdentityError, FencedError, EtcdError and below, StoreErrors.
+    Raises ConfigError (it would go on in the clear), IdentityError, FencedError, EtcdError and below,
+    StoreErrors.
     """
+    sealing = sealing or Sealing()
     # In this order: a revision that the store has by now etcd must have by then.
     catalogue = read_catalogue(store)
+    _refuse_clear(store, catalogue, sealing)
     header = client.header()
     verdict = _verdict(client, store, catalogue, header, live_hash=live_hash)
     fork = _fork(catalogue, f"{header.cluster_id:x}", verdict)
@@ -98,8 +116,30 @@ def open_prefix(
     base = base_of(catalogue, catalogue.newest_timeline)
     if not isinstance(base, NeedFull) and verdict is Verdict.UNKNOWN and header.revision != base.held:
         base = _unknown(client, base)
-    publisher = Publisher(store, epoch, catalogue.newest_timeline, used_keys(catalogue), clock)
+    base = _in_layout(base, sealing.suffix)
+    taken = used_keys(catalogue)
+    publisher = Publisher(store, epoch, catalogue.newest_timeline, taken, clock, sealing.recipients)
     return Opening(catalogue, header, publisher, base, _last_visible(catalogue), opened, abandoned)
+
+
+def _refuse_clear(store: Store, catalogue: Catalogue, sealing: Sealing) -> None:
+    """Raise ConfigError where somebody has taken care that backups are encrypted and we would not."""
+    newest = newest_of(catalogue)
+    encrypts = sealing.suffix.endswith(names.AGE)
+    if newest is not None and newest.name.is_encrypted and not encrypts and not sealing.allows_clear:
+        raise ConfigError(
+            f"the backups in {store.url} are encrypted, and this one would not be",
+            hint="name the store by its @NAME, which has `encryption`; --unencrypted goes on in the clear",
+        )
+
+
+def _in_layout(base: Base | NeedFull, suffix: str) -> Base | NeedFull:
+    """A chain is either EBR's to read or sealed: what switches begins with a full."""
+    is_sealed = suffix in names.SEALED_SUFFIXES
+    if isinstance(base, NeedFull) or base.ends is None or base.ends.name.is_sealed == is_sealed:
+        return base
+    how = "sealed" if is_sealed else "readable by etcdbrctl"
+    return NeedFull(Need.LAYOUT, f"backups are {how} from now on, and {base.ends.key} is not")
 
 
 def _verdict(

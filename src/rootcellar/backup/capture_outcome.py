@@ -47,6 +47,8 @@ class Need(StrEnum):
     """Nothing tells whether etcd's history still is the one in the store."""
     AUTH = "auth"
     """Users, roles or permissions changed: only fulls hold them."""
+    LAYOUT = "layout"
+    """The last full is one that EBR sees, and deltas are to be sealed, or the other way round."""
     EBR = "ebr"
     """A revision is too large for etcdbrctl to replay."""
 

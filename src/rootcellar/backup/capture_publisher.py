@@ -28,9 +28,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rootcellar.backup import fence, ledger
 from rootcellar.backup.history import Snapshot
-from rootcellar.errors import AlreadyExistsError, FencedError, LockedError
+from rootcellar.backup.sealing.seal import encrypt
+from rootcellar.errors import AlreadyExistsError, FencedError, LockedError, UsageError
 from rootcellar.stores.decorator import tapped
 from rootcellar.stores.protocol import Create
 
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from rootcellar.backup.names import SnapshotName
     from rootcellar.backup.ownership import Epoch
     from rootcellar.backup.records import Record
+    from rootcellar.backup.sealing.keyring import Recipient
     from rootcellar.stores.protocol import Store
 
 
@@ -87,8 +91,9 @@ def used_keys(catalogue: Catalogue) -> set[str]:
 class Publisher:
     """Writes snapshots to one timeline of a store, in one epoch.
 
-    `taken` are the keys that snapshots have or had: a name is used once, even if its object is gone.  Safe
-    between a thread that writes fulls and one that writes deltas.
+    `taken` are the keys that snapshots have or had: a name is used once, even if its object is gone.
+    `recipients` can open what lies under names of encrypted objects.  Safe between a thread that writes fulls
+    and one that writes deltas.
     """
 
     store: Store
@@ -96,6 +101,7 @@ class Publisher:
     timeline: int
     taken: set[str] = field(default_factory=set)
     clock: Callable[[], datetime] = utc_now
+    recipients: tuple[Recipient, ...] = ()
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def begin(self) -> None:
@@ -131,8 +137,27 @@ class Publisher:
     def put_full(self, name: SnapshotName, stored: Iterable[bytes]) -> Tally:
         """Store a full's bytes; what they came to.  Nothing is visible until all of them are there."""
         tally = Tally()
-        self.store.put(name.key, tapped(tally.through(stored), self._watched), condition=Create())
+        stored = tally.through(self._sealed(name, stored))
+        self.store.put(name.key, tapped(stored, self._watched), condition=Create())
         return tally
+
+    def sealed(self, name: SnapshotName, packed: list[bytes], tally: Tally) -> tuple[list[bytes], Tally]:
+        """What to store under a name, and what it comes to: these bytes, or their encryption."""
+        if not name.is_encrypted:
+            return packed, tally
+        tally = Tally()
+        return list(tally.through(self._sealed(name, packed))), tally
+
+    def _sealed(self, name: SnapshotName, packed: Iterable[bytes]) -> Iterable[bytes]:
+        if not name.is_encrypted:
+            return packed
+        if not self.recipients:
+            raise UsageError(f"{name.key} would have no recipients", hint="say who may open it")
+        return encrypt(packed, name, self.recipients)
+
+    def key_ids(self, name: SnapshotName) -> tuple[str, ...] | msgspec.UnsetType:
+        """For the record of an encrypted snapshot."""
+        return tuple(each.key_id for each in self.recipients) if name.is_encrypted else msgspec.UNSET
 
     def put_delta(
         self, name: SnapshotName, stored: list[bytes], sha256: str, at: datetime | None = None

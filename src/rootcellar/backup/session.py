@@ -27,7 +27,7 @@ from rootcellar.backup.capture_cut import DeltaLimits
 from rootcellar.backup.capture_delta import DeltaStream, auth_revision
 from rootcellar.backup.capture_full import FullOptions, begin_full, store_full
 from rootcellar.backup.capture_gate import Gate
-from rootcellar.backup.capture_opening import open_prefix
+from rootcellar.backup.capture_opening import Sealing, open_prefix
 from rootcellar.backup.capture_outcome import Deltas, Need, NeedFull
 from rootcellar.backup.capture_publisher import utc_now
 from rootcellar.errors import FencedError, ForkedError
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rootcellar.backup.history import Snapshot
     from rootcellar.backup.ownership import Epoch, Heartbeat
     from rootcellar.backup.records import Record
+    from rootcellar.backup.sealing.keyring import Recipient
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.stores.protocol import Store
 
@@ -57,12 +58,16 @@ class CaptureOptions:
 
     `override` is the reason for which a prefix of another cluster is taken over, written into its marker.
     `compares_hash`: where live hashes are wanted, also hold etcd against a recorded one as a session begins.
+    `recipients` can open what is written, if `full.suffix` is that of encrypted objects.  `allows_clear`:
+    also where backups were encrypted up to now and will no longer be.
     """
 
     full: FullOptions = field(default_factory=FullOptions)
     limits: DeltaLimits = field(default_factory=DeltaLimits)
     override: str = ""
     compares_hash: bool = False
+    recipients: tuple[Recipient, ...] = ()
+    allows_clear: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ class Session:
             epoch=epoch,
             live_hash=self._options.compares_hash and self._options.full.live_hash,
             override=self._options.override,
+            sealing=Sealing(self._options.full.suffix, self._options.recipients, self._options.allows_clear),
         )
         self._publisher = opening.publisher
         self._cluster_id = opening.header.cluster_id
