@@ -45,7 +45,7 @@ from rootcellar.backup.compact_plan import plan_compaction
 from rootcellar.backup.history import History, Snapshot
 from rootcellar.backup.ownership import Claim, Timeline
 from rootcellar.backup.records import Caution, Link, Notice, Record
-from rootcellar.errors import AlreadyExistsError, FencedError, LockedError, StoreError
+from rootcellar.errors import AlreadyExistsError, FencedError, LockedError, StoreError, UsageError
 from rootcellar.stores.protocol import Create
 
 if TYPE_CHECKING:
@@ -133,6 +133,8 @@ def carry_out(
     """Carry a fold out; `catalogue` is what it was planned from.  See `compact`."""
     began = time.monotonic()
     begun = clock()
+    if suffix not in names.WRITABLE_SUFFIXES:
+        raise UsageError(f"a chain is not folded into {suffix}", hint="choose gzip, zlib or none")
     with _pinned(store, fold, by, clock) as tend, scratch_directory(fold, scratch) as directory:
 
         def told(phase: str, more: int) -> None:

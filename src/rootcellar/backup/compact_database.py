@@ -76,6 +76,7 @@ def rewrite(source: Path, target: Path) -> int:
         create(target, file.meta.page_size)
         compacted = StoreMeta.read(file).compact_revision
         keep = _left_by(file, compacted)
+        dropped = 0
         with Transaction(target) as transaction:
             for name, bucket in file.root().buckets():
                 if name == KEY_BUCKET:

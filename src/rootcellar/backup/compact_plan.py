@@ -47,7 +47,7 @@ def plan_compaction(
     chain = plan_chain(catalogue, target)
     if not chain.steps:
         return None
-    if sealed := next((each.key for each in chain.snapshots if each.key.startswith("sealed/")), None):
+    if sealed := next((each.key for each in chain.snapshots if each.name.is_sealed), None):
         raise UsageError(
             f"{sealed} is sealed, and only chains that etcdbrctl can read are folded",
             hint="take a new full instead: `rootcellar snapshot full`",

@@ -252,6 +252,27 @@ SCRATCH = Option(
 ETCD = Option("--etcd", values.path, "FILE", "the etcd to start (default: the one on PATH)", env=True)
 NO_RECORD = switch("--no-record", "do not file the proof in the store")
 
+# copy
+
+SOURCE = Operand("SOURCE", values.text, "the store to copy from: a URL, @NAME or a directory")
+DESTINATION = Operand("DESTINATION", values.text, "the store to copy into: a URL, @NAME or a directory")
+SOURCE_CREDENTIALS = Option(
+    "--source-credentials", values.text, "FORM", "the same as --credentials, for SOURCE", env=True
+)
+MAX_BACKUPS = Option("--max-backups", values.count, "N", "the newest N fulls alone, with their deltas")
+MAX_BACKUP_AGE = Option(
+    "--max-age", values.span, "DURATION", "fulls that are no older, with their deltas: 7d, 12h"
+)
+ONE_CHAIN = Option("--chain", values.text, "FULL", "the chain of this full alone: its key, or its name")
+UP_TO_REVISION = Option(
+    "--to-revision", values.count, "R", "no more than a restore to revision R needs (whole objects)"
+)
+WAIT_FOR_FINAL = switch("--wait-for-final", "wait until one of the newest fulls of SOURCE is final")
+WAIT = Option(
+    "--wait", values.span, "DURATION", "how long to wait for it, then copy what is there (default: for ever)"
+)
+PARALLEL = Option("--parallel", values.count, "N", "chains to copy at the same time", default="4")
+
 # restore
 
 TRIAL = switch("--trial", "only to look at: do not tell the store that history forks here")

@@ -69,9 +69,12 @@ def writable(context: Context, *, seals: bool = False) -> Store:
     return opened(context, named)
 
 
-def configured(context: Context) -> schema.Store | None:
-    """What the configuration says of STORE, also where that is its URL.  Raises ConfigError."""
-    return _configured(context, word(context))
+def configured(context: Context, named: str | None = None) -> schema.Store | None:
+    """What the configuration says of a store (default: STORE), also where it is named by its URL.
+
+    Raises ConfigError.
+    """
+    return _configured(context, word(context) if named is None else named)
 
 
 def _configured(context: Context, named: str | None) -> schema.Store | None:

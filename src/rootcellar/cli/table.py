@@ -258,6 +258,47 @@ IMPORT = Command(
     ),
     examples=("rootcellar import etcd-snapshot-1763717520.zip s3://backups/imported/k3s-1",),
 )
+COMPACT = Command(
+    "compact",
+    "fold a full and its deltas into one new full",
+    """Restores the newest chain in scratch, leaves out what its last compaction superseded, and writes the
+    result as a full, without etcd, and without stopping an agent that captures into the same store.  The
+    chain stays until it is pruned.  Where there is nothing to fold, that is said, and all is well.""",
+    operands=(flags.STORE,),
+    options=(
+        flags.TO_REVISION,
+        flags.COMPACT_TO,
+        flags.COMPRESSION,
+        flags.SCRATCH,
+        flags.DRY_RUN,
+        flags.CREDENTIALS,
+    ),
+    examples=("rootcellar compact @main", "rootcellar compact @main --to-revision 120000 --dry-run"),
+)
+COPY = Command(
+    "copy",
+    "copy backups into another store",
+    """Copies fulls, deltas and what is known of them, byte for byte, and checks every byte on its
+    way.  What is there already is left alone, so it can be repeated and interrupted at will.  What is
+    damaged is told and not copied.  --credentials are those of DESTINATION.""",
+    operands=(flags.SOURCE, flags.DESTINATION),
+    options=(
+        flags.MAX_BACKUPS,
+        flags.MAX_BACKUP_AGE,
+        flags.ONE_CHAIN,
+        flags.UP_TO_REVISION,
+        flags.WAIT_FOR_FINAL,
+        flags.WAIT,
+        flags.PARALLEL,
+        flags.DRY_RUN,
+        flags.CREDENTIALS,
+        flags.SOURCE_CREDENTIALS,
+    ),
+    examples=(
+        "rootcellar copy @main s3://elsewhere/prod/etcd-main",
+        "rootcellar copy @main @second --max-backups 3 --wait-for-final --wait 30m",
+    ),
+)
 PUT_BACK = Command(
     "put-back",
     "write keys of a backup into the live etcd",
@@ -357,7 +398,7 @@ COMPLETE = Command(
 )
 
 GROUPS: dict[str, Sequence[Command]] = {
-    "back up": (SNAPSHOT_FULL, SNAPSHOT_DELTA, IMPORT),
+    "back up": (SNAPSHOT_FULL, SNAPSHOT_DELTA, IMPORT, COMPACT, COPY),
     "bring back": (LS, RESTORE, VERIFY, PUT_BACK),
     "look into backups": (KEYS, GET, HISTORY, DIFF, SIZES, EXTRACT, SHOW),
     "keep watch": (CHECK, STATUS, HOLD_ADD, HOLD_RELEASE, HOLD_LIST),

@@ -1,0 +1,514 @@
+"""Folds of real chains: equal to them, smaller, readable by EBR, and continued by what is captured after."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from rootcellar.backup import codecs, keys
+from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.chain import AtRevision, Latest, plan_chain
+from rootcellar.backup.compact import PIN, compact
+from rootcellar.backup.compact_plan import plan_compaction
+from rootcellar.backup.timeline import abandon, open_timeline
+from rootcellar.bolt.file import BoltFile
+from rootcellar.errors import (
+    ChainError,
+    DamagedObjectError,
+    FencedError,
+    NothingToRestoreError,
+    TargetError,
+    UsageError,
+)
+from rootcellar.etcd.client import EtcdClient
+from rootcellar.mvcc.meta import StoreMeta, leases
+from tests.backup import ebr_rules
+from tests.backup.capture_scene import Dying, a_scene, store_at
+from tests.backup.killing import Killer
+from tests.backup.plans import restore_into
+from tests.mvcc.workload import Workload
+
+BY = "tests/compact"
+_prefixes = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def killer():
+    with Killer() as killer:
+        yield killer
+
+
+@pytest.fixture(params=["file", "s3"])
+def place(request, tmp_path):
+    """Where the store lies, in words that another process understands."""
+    if request.param == "file":
+        return tmp_path / "store"
+    return request.getfixturevalue("bucket"), f"compact-{next(_prefixes)}"
+
+
+@pytest.fixture
+def scene(etcd, store):
+    with a_scene(etcd, "3.6", store) as scene:
+        yield scene
+
+
+def chain(scene, *, compacts=True):
+    """A full and two deltas that revise its keys, with a compaction in the last; the last revision."""
+    scene.write(300)
+    scene.full()
+    scene.write(200)
+    scene.capture()
+    if compacts:
+        scene.client.compact(scene.client.header().revision - 10, physical=True)
+    last = scene.write(30)
+    scene.capture()
+    return last
+
+
+@contextmanager
+def database_of(store, record, directory):
+    """The database in a full, as a file that is open."""
+    payload = b"".join(codecs.HashTail(codecs.decompress(store.get(record.key), record.name.suffix)))
+    path = directory / "payload"
+    path.write_bytes(payload)
+    with BoltFile(path) as file:
+        yield file
+
+
+def sound(scene, last):
+    """Everything in the store agrees, EBR can restore it, and what it restores to is etcd's state."""
+    catalogue = read_catalogue(scene.store)
+    assert (catalogue.damaged, catalogue.lost) == ((), ())
+    assert ebr_rules.check_prefix(scene.store) == []
+    assert plan_chain(catalogue, Latest()).reach == last
+    scene.must_equal(scene.restored(keep_history=False), last)
+
+
+@pytest.mark.parametrize("line", ["3.4", "3.5", "3.6", "3.7"])
+def test_a_fold_restores_to_what_its_chain_restores_to(etcd, store, line, tmp_path):
+    with a_scene(etcd, line, store) as scene:
+        workload = Workload(scene.client, 5)
+        workload.run(150)
+        scene.full()
+        workload.run(60)
+        scene.capture()
+        workload.compact()
+        workload.run(60)
+        scene.capture()
+        last = scene.client.header().revision
+        before = restore_into(tmp_path / "before", store)
+
+        done = compact(store, by=BY)
+
+        after = restore_into(tmp_path / "after", store)
+        assert plan_chain(read_catalogue(store), Latest()).steps == ()
+        assert after.hashkv == before.hashkv == done.hashkv
+        assert done.hashkv.revision == last
+        sound(scene, last)
+
+
+def test_captures_go_on_above_a_fold_without_a_new_full(scene):
+    chain(scene)
+    done = compact(scene.store, by=BY)
+
+    last = scene.write(5)
+    captured = scene.capture()
+
+    assert captured.full is None
+    (delta,) = captured.deltas
+    assert (delta.record.start, delta.record.last_revision) == (done.hashkv.revision + 1, last)
+    assert (delta.record.previous.key, delta.record.timeline) == (done.key, 1)
+    sound(scene, last)
+
+
+def test_a_fold_s_record_says_what_a_capture_would(scene, tmp_path):
+    lease = scene.client.lease_grant(4321)
+    scene.client.put(b"leased", b"1", lease=lease)
+    chain(scene)
+    chained = plan_chain(read_catalogue(scene.store), Latest())
+    base, last = chained.full.record, chained.steps[-1].snapshot.record
+
+    record = compact(scene.store, by=BY).record
+
+    assert (record.cluster_id, record.member_id) == (base.cluster_id, base.member_id)
+    assert (record.auth_revision, record.etcd_version) == (base.auth_revision, base.etcd_version)
+    assert (record.last_change, record.compact_revision) == (last.last_change, last.compact_revision)
+    assert record.captured_at == last.last_received
+    assert (record.previous, record.writer) == (last.link, BY)
+    assert [(each.id, each.ttl) for each in record.leases] == [(lease, 4321)]
+    assert record.epoch == read_catalogue(scene.store).epoch.number
+    with database_of(scene.store, record, tmp_path) as file:
+        meta = StoreMeta.read(file)
+        assert (meta.revision, meta.auth_revision) == (record.last_revision, record.auth_revision)
+        assert list(leases(file)) == [lease]
+
+
+def test_a_fold_is_the_source_s_own_database_and_not_a_new_cluster_s(scene, tmp_path):
+    scene.write(3)
+    base = scene.full()
+    (tmp_path / "one").mkdir()
+    with database_of(scene.store, base, tmp_path / "one") as file:
+        before = StoreMeta.read(file)
+    scene.write(3)
+    scene.capture()
+
+    record = compact(scene.store, by=BY).record
+
+    with database_of(scene.store, record, tmp_path) as file:
+        after = StoreMeta.read(file)
+    assert (after.members, after.consistent_index, after.term) == (
+        before.members,
+        before.consistent_index,
+        before.term,
+    )
+    assert after.members
+
+
+def test_users_and_roles_survive_a_fold(etcd, store):
+    with a_scene(etcd, "3.6", store) as scene:
+        scene.member.enable_auth()
+        with EtcdClient([scene.member.endpoint], user="root", password="secret") as client:
+            scene.client = client
+            chain(scene)
+            done = compact(store, by=BY)
+            client.put(b"after", b"1")
+            assert scene.capture().full is None, "the auth revision of the fold is the live one"
+        assert done.record.auth_revision > 1
+
+
+def test_etcdutl_calls_a_fold_a_snapshot_of_its_revision(scene, tmp_path):
+    last = chain(scene)
+    done = compact(scene.store, by=BY)
+    path = tmp_path / "snapshot.db"
+    path.write_bytes(gzip.decompress(b"".join(scene.store.get(done.key))))
+
+    status = scene.member.etcdutl("snapshot", "status", path, "--write-out", "json")
+
+    assert f'"revision":{last}' in status
+    assert f'"totalSize":{done.size}' in status
+
+
+def test_bbolt_finds_nothing_wrong_with_a_fold(scene, boltcheck, tmp_path):
+    chain(scene)
+    done = compact(scene.store, by=BY)
+    path = tmp_path / "snapshot.db"
+    path.write_bytes(gzip.decompress(b"".join(scene.store.get(done.key)))[:-32])
+    checked = boltcheck("check", path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_many_updates_of_few_keys_fold_to_less_than_the_base(scene):
+    scene.write(3000, value=bytes(200))
+    scene.full()
+    last = scene.write(3000, value=bytes(200))
+    scene.capture()
+    scene.client.compact(last - 5, physical=True)
+    last = scene.write(2)
+    scene.capture()
+    done = compact(scene.store, by=BY)
+    assert done.size * 20 < done.base_size
+    assert done.stored_size < done.chain_size
+    assert done.rows_dropped >= 3000
+    sound(scene, last)
+
+
+def test_history_stays_where_no_compaction_is_known(scene):
+    last = chain(scene, compacts=False)
+    done = compact(scene.store, by=BY)
+    assert (done.rows_dropped, done.hashkv.compact_revision) == (0, -1)
+    scene.must_equal(scene.restored(), last, last - 100, 5)
+
+
+def test_a_compaction_can_be_asked_for_where_none_is_recorded(scene):
+    last = chain(scene, compacts=False)
+    done = compact(scene.store, by=BY, compact_to=last - 3)
+    assert done.hashkv.compact_revision == last - 3
+    scene.client.compact(last - 3, physical=True)
+    sound(scene, last)
+
+
+def test_folding_twice_folds_nothing(scene):
+    chain(scene)
+    assert compact(scene.store, by=BY) is not None
+    before = [info.key for info in scene.store.list()]
+    assert compact(scene.store, by=BY) is None
+    assert [info.key for info in scene.store.list()] == before
+
+
+def test_an_empty_store_is_no_chain(store):
+    with pytest.raises(NothingToRestoreError, match="there is no backup here"):
+        compact(store, by=BY)
+
+
+def test_a_chain_is_folded_up_to_a_revision_inside_a_delta(scene):
+    last = chain(scene)
+    inside = last - 15
+
+    done = compact(scene.store, AtRevision(inside), by=BY)
+
+    assert (done.hashkv.revision, done.record.last_revision) == (inside, inside)
+    assert done.record.captured_at < datetime.now(UTC)
+    planned = plan_chain(read_catalogue(scene.store), Latest())
+    assert (planned.full.key, len(planned.steps)) == (done.key, 1)
+    sound(scene, last)
+    last = scene.write(4)
+    assert scene.capture().full is None
+    sound(scene, last)
+
+
+def test_a_revision_that_no_chain_reaches_is_refused(scene):
+    last = chain(scene)
+    with pytest.raises(ChainError, match="was not captured"):
+        compact(scene.store, AtRevision(last + 1), by=BY)
+
+
+def test_times_between_the_deltas_still_restore(scene, tmp_path):
+    """A fold holds for the moments behind its last event, the old chain for those before."""
+    chain(scene)
+    chained = plan_chain(read_catalogue(scene.store), Latest())
+    first = chained.steps[0].snapshot.record
+    done = compact(scene.store, by=BY)
+    moment = int(first.last_received.timestamp() * 10**9) + 10**6
+    restored = restore_into(tmp_path / "then", scene.store, moment=moment, keep_history=True)
+    assert restored.revision == first.last_revision
+    now = int(datetime.now(UTC).timestamp() * 10**9)
+    assert restore_into(tmp_path / "now", scene.store, moment=now).revision == done.hashkv.revision
+
+
+def test_a_damaged_delta_ends_a_fold_and_the_sound_part_is_told(scene):
+    last = chain(scene)
+    record = plan_chain(read_catalogue(scene.store), Latest()).steps[-1].snapshot.record
+    raw = bytearray(b"".join(scene.store.get(record.key)))
+    raw[len(raw) // 2] ^= 1
+    scene.store.put(record.key, [bytes(raw)])
+    before = [info.key for info in scene.store.list()]
+    with pytest.raises(DamagedObjectError) as caught:
+        compact(scene.store, by=BY)
+    assert caught.value.name == record.key
+    assert caught.value.hint == f"fold what is sound: --to-revision {record.start - 1}"
+    assert [info.key for info in scene.store.list()] == before, "not even a pin is left"
+    assert compact(scene.store, AtRevision(record.start - 1), by=BY).hashkv.revision < last
+
+
+def test_a_suffix_that_etcdbrctl_cannot_read_is_refused(scene):
+    chain(scene)
+    with pytest.raises(UsageError, match=r"not folded into \.zst"):
+        compact(scene.store, by=BY, suffix=".zst")
+
+
+def test_a_scratch_directory_that_is_not_there_is_told(scene, tmp_path):
+    chain(scene)
+    with pytest.raises(TargetError, match="No such file"):
+        compact(scene.store, by=BY, scratch=tmp_path / "missing")
+
+
+def test_a_chain_of_ebr_s_is_folded_without_a_record(ebr_backup, tmp_path):
+    """Nothing tells its cluster, and a guess would look like a fork to the first capture."""
+    fold = plan_compaction(read_catalogue(ebr_backup.store), ebr_backup.store.url)
+    before = restore_into(tmp_path / "before", ebr_backup.store, announce=False)
+    if fold is None:
+        assert compact(ebr_backup.store, by=BY) is None
+        return
+    done = compact(ebr_backup.store, by=BY)
+    assert done.record is None
+    assert ebr_rules.check_prefix(ebr_backup.store) == []
+    assert restore_into(tmp_path / "after", ebr_backup.store).hashkv == before.hashkv == done.hashkv
+
+
+class Meanwhile:
+    """A store in which something happens right before the first full is put."""
+
+    def __init__(self, store, happens):
+        self._store = store
+        self._happens = happens
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def put(self, key, chunks, *, condition=None):
+        if key.startswith("v2/Full") and self._happens is not None:
+            happens, self._happens = self._happens, None
+            happens()
+        return self._store.put(key, chunks, condition=condition)
+
+
+def test_an_agent_that_captures_meanwhile_is_neither_fenced_nor_stopped(scene):
+    chain(scene)
+    epoch = read_catalogue(scene.store).epoch
+
+    def captures():
+        scene.write(7)
+        scene.capture()
+
+    done = compact(Meanwhile(scene.store, captures), by=BY)
+
+    catalogue = read_catalogue(scene.store)
+    assert catalogue.epoch.number == epoch.number + 1, "the capture's own, and none of ours"
+    planned = plan_chain(catalogue, Latest())
+    assert (planned.full.key, len(planned.steps)) == (done.key, 1)
+    sound(scene, scene.client.header().revision)
+    scene.write(2)
+    assert scene.capture().full is None
+    sound(scene, scene.client.header().revision)
+
+
+def test_a_full_that_an_agent_takes_meanwhile_lies_beside_ours(scene):
+    chain(scene)
+    compact(Meanwhile(scene.store, scene.full), by=BY)
+    fulls = [each for each in read_catalogue(scene.store).snapshots if each.is_full]
+    assert len({each.name.order for each in fulls}) == len(fulls) == 3
+    sound(scene, scene.client.header().revision)
+    scene.write(2)
+    assert scene.capture().full is None
+    sound(scene, scene.client.header().revision)
+
+
+def test_folds_and_captures_in_turn_are_always_restorable(scene):
+    """Deletions, leases, transactions and compactions; each fold is overtaken by a capture."""
+    workload = Workload(scene.client, 17)
+    workload.run(40)
+    scene.full()
+    for _ in range(4):
+        workload.run(60)
+        scene.capture()
+        workload.compact(within=20)
+
+        def captures():
+            workload.run(20)
+            scene.capture()
+
+        compact(Meanwhile(scene.store, captures), by=BY)
+        sound(scene, scene.client.header().revision)
+
+
+def fork(scene, below):
+    """What a capture does once it has seen that history forked `below` this revision."""
+    open_timeline(
+        scene.store,
+        parent=1,
+        forked_at=below,
+        cluster_id="abc",
+        writer="agent/2",
+        now=datetime.now(UTC),
+    )
+    abandon(scene.store, read_catalogue(scene.store))
+
+
+class BeforeTheClaim(Meanwhile):
+    """The same right before the timelines are looked at."""
+
+    def list(self, prefix="", *, after=""):
+        if prefix == keys.TIMELINES and self._happens is not None:
+            happens, self._happens = self._happens, None
+            happens()
+        return self._store.list(prefix, after=after)
+
+    def put(self, key, chunks, *, condition=None):
+        return self._store.put(key, chunks, condition=condition)
+
+
+@pytest.mark.parametrize("when", [BeforeTheClaim, Meanwhile])
+def test_a_fold_that_a_fork_overtakes_leaves_nothing_of_the_dead_timeline(scene, when):
+    last = chain(scene)
+    with pytest.raises(FencedError, match="history forked below revision"):
+        compact(when(scene.store, lambda: fork(scene, last - 35)), by=BY)
+    catalogue = read_catalogue(scene.store)
+    assert not [each for each in catalogue.snapshots if each.is_full and each.last == last]
+    assert len(catalogue.tombstones) == (when is Meanwhile)
+    assert (catalogue.lost, catalogue.pins) == ((), ())
+    assert ebr_rules.check_prefix(scene.store) == []
+
+
+def test_a_fold_at_or_below_a_fork_stays(scene):
+    last = chain(scene)
+    below = plan_chain(read_catalogue(scene.store), Latest()).steps[0].snapshot.last
+    fork(scene, below)
+    done = compact(scene.store, by=BY)
+    assert done.hashkv.revision == below < last
+    assert ebr_rules.check_prefix(scene.store) == []
+
+
+def test_a_pin_keeps_the_chain_while_it_is_read_and_is_gone_afterwards(scene):
+    last = chain(scene)
+    seen = []
+
+    def look():
+        seen.extend(read_catalogue(scene.store).pins)
+
+    chained = plan_chain(read_catalogue(scene.store), Latest())
+    compact(Meanwhile(scene.store, look), by=BY)
+    (pin,) = seen
+    assert (pin.key, pin.through, pin.by) == (chained.full.name.key, last, BY)
+    assert pin.until - pin.created_at == PIN
+    assert read_catalogue(scene.store).pins == ()
+
+
+def test_a_long_fold_renews_its_pin(scene):
+    chain(scene)
+    moments = itertools.count()
+    seen = []
+
+    def clock():
+        return datetime.now(UTC) + next(moments) * timedelta(minutes=20)
+
+    compact(Meanwhile(scene.store, lambda: seen.extend(read_catalogue(scene.store).pins)), by=BY, clock=clock)
+    assert len(seen) > 1
+    assert read_catalogue(scene.store).pins == ()
+
+
+def compact_and_die(place, at, when):
+    compact(Dying(store_at(place), at, when), by="doomed/1")
+
+
+# It writes a pin, the claim, the full and its record, and removes the pin.
+@pytest.mark.parametrize(
+    ("at", "when"), [*itertools.product(range(1, 6), ["before", "after"]), (3, "within")]
+)
+def test_a_fold_killed_anywhere_loses_nothing(etcd, place, killer, at, when):
+    with a_scene(etcd, "3.6", store_at(place)) as scene:
+        last = chain(scene)
+        before = {info.key for info in scene.store.list("v2/")}
+        assert killer.run(compact_and_die, place, at, when)
+        there = {info.key for info in scene.store.list("v2/")}
+        assert there >= before
+        assert len(there - before) == (at > 3 or (at, when) == (3, "after"))
+        catalogue = read_catalogue(scene.store)
+        assert all(each.timeline == 1 and not each.assumed for each in catalogue.snapshots)
+        sound(scene, last)
+        again = compact(scene.store, by=BY)
+        assert (again is None) == (there != before)
+        last = scene.write(3)
+        is_recorded = at == 5 or (at, when) == (4, "after") or again is not None
+        assert (scene.capture().full is None) == is_recorded
+        sound(scene, last)
+
+
+def test_a_fold_that_is_not_killed_lives(etcd, place, killer):
+    """The premise of the numbers above: there is nothing more to be killed at."""
+    with a_scene(etcd, "3.6", store_at(place)) as scene:
+        chain(scene)
+        assert not killer.run(compact_and_die, place, 6, "before")
+
+
+def test_the_claim_tells_the_timeline_of_a_full_that_got_no_record(etcd, tmp_path, killer):
+    place = tmp_path / "store"
+    with a_scene(etcd, "3.6", store_at(place)) as scene:
+        last = chain(scene)
+        assert killer.run(compact_and_die, place, 3, "after")
+        # A timeline that another machine's slow clock puts before the fold: time alone would mislead.
+        open_timeline(
+            scene.store,
+            parent=1,
+            forked_at=last - 35,
+            cluster_id="abc",
+            writer="agent/2",
+            now=datetime.now(UTC) - timedelta(hours=1),
+        )
+        (full,) = [
+            each for each in read_catalogue(scene.store).snapshots if each.is_full and each.last == last
+        ]
+        assert (full.timeline, full.record) == (1, None)
