@@ -46,22 +46,24 @@ def settings(context: Context) -> Settings:
     endpoints = arguments.need(flags.ENDPOINTS)
     delta = file.schedules.delta
     seed = whoami()
+    how = writing(context) if has_store else None
     full = file.agent.full_endpoints
     return Settings(
         writer=seed,
         endpoints=endpoints,
         open_client=lambda: connecting.client(context),
         open_source=(lambda: connecting.client(context, tuple(map(reveal, full)))) if full else None,
-        open_store=(lambda: sources.writable(context)) if has_store else None,
+        open_store=(lambda: sources.writable(context, seals=True)) if has_store else None,
         state_dir=state_dir(context),
         rule=_rule(arguments.need(flags.LEAD), endpoints),
         options=CaptureOptions(
             full=FullOptions(
-                suffix=writing(context).suffix if has_store else names.GZIP,
+                suffix=how.suffix if how is not None else names.GZIP,
                 live_hash=arguments.need(flags.LIVE_HASH) == "full",
             ),
             limits=DeltaLimits(size=values.size(delta.bytes) if delta.bytes else _DELTA_BYTES, age=math.inf),
             override=arguments.get(flags.TAKE_OVER) or "",
+            recipients=how.recipients if how is not None else (),
         ),
         delta_every=None if delta.suspend else _period("schedules.delta.every", delta.every),
         full=cron(file.schedules.full, seed),

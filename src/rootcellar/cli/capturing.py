@@ -63,15 +63,18 @@ class Snapshot(Document, frozen=True):
 def snapshot(context: Context, *, full: bool) -> int:
     """Take a full or deltas, and tell what came of it."""
     arguments, console = context.arguments, context.console
-    store = sources.writable(context)
+    store = sources.writable(context, seals=True)
     writer = whoami()
+    how = writing(context)
     options = CaptureOptions(
         full=FullOptions(
-            suffix=writing(context).suffix,
+            suffix=how.suffix,
             final=arguments.has(flags.FINAL),
             live_hash=arguments.need(flags.LIVE_HASH) == "full",
         ),
         override=arguments.get(flags.TAKE_OVER) or "",
+        recipients=how.recipients,
+        allows_clear=arguments.has(flags.UNENCRYPTED),
     )
     with connecting.client(context) as client:
         revision = client.header().revision  # what the store will hold if there is nothing to write

@@ -160,6 +160,7 @@ COMPRESSION = Option(
     "(default: the store's, else gzip, and zstd where it is encrypted)",
     choices=("gzip", "zlib", "none", "zstd"),
 )
+UNENCRYPTED = switch("--unencrypted", "go on in the clear, where backups were encrypted up to now")
 IDENTITY = Option(
     "--identity",
     values.path,

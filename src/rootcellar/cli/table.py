@@ -218,7 +218,14 @@ HOLD_LIST = Command(
     options=(flags.CREDENTIALS,),
 )
 
-_CAPTURING = (flags.COMPRESSION, flags.LIVE_HASH, flags.TAKE_OVER, *flags.CONNECTION, flags.CREDENTIALS)
+_CAPTURING = (
+    flags.COMPRESSION,
+    flags.UNENCRYPTED,
+    flags.LIVE_HASH,
+    flags.TAKE_OVER,
+    *flags.CONNECTION,
+    flags.CREDENTIALS,
+)
 SNAPSHOT_FULL = Command(
     "snapshot full",
     "back up all of a live etcd",
