@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import dataclass, field
 
 from rootcellar.stores.azure.options import AzureOptions
@@ -79,14 +80,17 @@ def azure_place(container, decorate, *, endpoint=None):
     return Place(opened, answers_arrive=endpoint is None)
 
 
-def gcs_place(bucket, decorate, *, endpoint=None):
-    """fake-gcs-server forgets the condition of a resumable upload; Google compares when it is complete."""
+def gcs_place(server, bucket, decorate, *, endpoint=None):
     root = f"place-{next(_roots)}/"
 
     def opened(prefix):
         return decorate(gcs_store(bucket, f"{root}{prefix}", endpoint=endpoint or bucket.endpoint))
 
-    return Place(opened, conditional_parts=False, closed_for_parts=False, answers_arrive=endpoint is None)
+    def unfinished():
+        names = [json.loads(session.metadata)["name"] for session in server.unfinished()]
+        return [name for name in names if name.startswith(root)]
+
+    return Place(opened, answers_arrive=endpoint is None, kept=unfinished)
 
 
 class BadLine:
