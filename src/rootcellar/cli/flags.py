@@ -111,6 +111,25 @@ REASON = Option("--reason", values.text, "TEXT", "why, for whoever finds it")
 THROUGH = Option("--through", values.count, "R", "also keep what leads from the full to revision R")
 HOLD = Operand("HOLD", values.text, "a hold's id, as `hold list` shows it")
 
+# retention
+
+POLICY = Option(
+    "--policy",
+    values.policy,
+    "POLICY",
+    "which fulls to keep: hourly=24,daily=7,weekly=4,monthly=12,yearly=3 (any of these), limit=7 or "
+    "exponential (default: the store's retention)",
+)
+MINIMUM = Option(
+    "--minimum", values.count, "N", "newest provable chains that stay whatever the policy says (default: 1)"
+)
+DELTAS_FOR = Option(
+    "--deltas-for",
+    values.span,
+    "DURATION",
+    "for how long every second can be restored (default: as long as the policy keeps the full)",
+)
+
 # points of a history
 
 TO_REVISION = Option("--to-revision", values.count, "R", "everything up to revision R, and nothing above")

@@ -49,7 +49,7 @@ class Credentials(Table, frozen=True):
 
 
 class Generations(Table, frozen=True):
-    """How many fulls to keep, one per period."""
+    """Of how many of the newest hours, days, ... (UTC) to keep the newest full."""
 
     hourly: Count = 0
     daily: Count = 0
@@ -57,16 +57,26 @@ class Generations(Table, frozen=True):
     monthly: Count = 0
     yearly: Count = 0
 
+    def __post_init__(self) -> None:
+        if not any((self.hourly, self.daily, self.weekly, self.monthly, self.yearly)):
+            raise ValueError("keeps nothing: at least one of its numbers must be above 0")
+
 
 class Retention(Table, frozen=True):
-    """Which backups to keep; exactly one policy.  Not acted on yet: this version never deletes a backup."""
+    """Which backups `prune` keeps; exactly one policy.  docs/retention.md explains them."""
 
     gfs: Annotated[Generations | None, Meta(description="grandfather, father, son")] = None
     exponential: Annotated[bool, Meta(description="etcd-backup-restore's Exponential")] = False
     limit: Annotated[Positive | None, Meta(description="etcd-backup-restore's LimitBased: so many fulls")] = (
         None
     )
-    minimum: Annotated[Positive, Meta(description="chains that are kept whatever the policy says")] = 1
+    deltas: Annotated[
+        Span | None,
+        Meta(description="for how long every second can be restored; default: as long as the full is kept"),
+    ] = None
+    minimum: Annotated[
+        Positive, Meta(description="newest provable chains that are kept whatever the policy says")
+    ] = 1
 
     def __post_init__(self) -> None:
         if sum((self.gfs is not None, self.exponential, self.limit is not None)) != 1:

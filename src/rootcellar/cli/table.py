@@ -203,6 +203,29 @@ HOLD_ADD = Command(
         "rootcellar hold add @main Full-00000000-00000127-1795250723.gz --reason 'before the upgrade'",
     ),
 )
+PRUNE = Command(
+    "prune",
+    "delete what the retention policy does not keep",
+    """Decides on every object, shows what stays and what goes, and why, asks, and deletes.  The newest chain,
+    the newest proven one, and whatever a hold, a reader or the store's own retention covers stay whatever the
+    policy says.  Also removes what has served: expired pins, old epochs, orphans after a week, ...  With
+    --endpoints, or an etcd in the configuration, nothing is deleted while that etcd has a CORRUPT alarm.
+    docs/retention.md has the policies.""",
+    operands=(flags.STORE,),
+    options=(
+        flags.POLICY,
+        flags.MINIMUM,
+        flags.DELTAS_FOR,
+        flags.DRY_RUN,
+        flags.YES,
+        flags.CREDENTIALS,
+        *flags.CONNECTION,
+    ),
+    examples=(
+        "rootcellar prune @main --dry-run",
+        "rootcellar prune @main --policy hourly=24,daily=7,weekly=4 --deltas-for 2d --yes",
+    ),
+)
 HOLD_RELEASE = Command(
     "hold release",
     "lift a hold",
@@ -408,7 +431,7 @@ GROUPS: dict[str, Sequence[Command]] = {
     "back up": (SNAPSHOT_FULL, SNAPSHOT_DELTA, IMPORT, COMPACT, COPY),
     "bring back": (LS, RESTORE, VERIFY, PUT_BACK),
     "look into backups": (KEYS, GET, HISTORY, DIFF, SIZES, EXTRACT, SHOW),
-    "keep watch": (CHECK, STATUS, HOLD_ADD, HOLD_RELEASE, HOLD_LIST),
+    "keep watch": (CHECK, STATUS, PRUNE, HOLD_ADD, HOLD_RELEASE, HOLD_LIST),
     "encrypt": (KEY_NEW, KEY_SHOW, KEY_ADD_RECIPIENT, KEY_REMOVE),
     "about rootcellar itself": (DEMO, CONFIG_CHECK, CONFIG_SHOW, CONFIG_SCHEMA, COMPLETION),
 }

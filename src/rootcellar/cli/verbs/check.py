@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rootcellar.backup.catalogue import Catalogue
+    from rootcellar.backup.chain import Chain
     from rootcellar.cli.context import Context
 
 
@@ -128,16 +129,21 @@ def _of_objects(catalogue: Catalogue, timeline: int) -> Iterator[Finding]:
         if record.timeline == timeline:
             yield Finding(State.CRITICAL, f"{record.key} is gone")
     found = chains(catalogue, timeline)
-    for chain in found:
+    for index, chain in enumerate(found):
         proof = latest_proof(catalogue, chain)
         if proof is not None and proof.failed:
             yield Finding(State.CRITICAL, f"{chain.full.key}: {proof.failed[0]} failed")
-        if chain.gap is not None:
-            is_last = chain is found[-1]
+        is_last = chain is found[-1]
+        if chain.gap is not None and (is_last or not _is_bare(chain, found[index + 1])):
             told = f"revisions {chain.gap.first} to {chain.gap.last} are missing"
             yield Finding(State.CRITICAL if is_last else State.WARNING, told)
     for damage in catalogue.damaged:
         yield Finding(State.WARNING, f"{damage.key} cannot be believed")
+
+
+def _is_bare(chain: Chain, following: Chain) -> bool:
+    """Whether nothing was ever promised, or it was pruned: a full and the next one, no delta between them."""
+    return not chain.deltas and chain.gap is not None and chain.gap.last == following.full.last - 1
 
 
 def _line(result: CheckResult) -> str:
