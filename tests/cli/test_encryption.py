@@ -57,9 +57,7 @@ def secrets(monkeypatch, capfdbinary, tmp_path):
 def configure(config, store, *recipients, identities=""):
     wanted = f"encryption: {{recipients: [{', '.join(recipients)}]}}"
     told = f", identities: {{file: '{identities}'}}" if identities else ""
-    config(
-        f"stores:\n- {{name: main, url: 'file://{store}', encryption: {{recipients: [{listed}]}}{told}}}\n"
-    )
+    config(f"stores:\n- {{name: main, url: 'file://{store}', {wanted}{told}}}\n")
 
 
 def test_an_encrypted_store_from_key_to_restore(cli, ok, config, live, new_key, tmp_path, secrets):
