@@ -231,6 +231,13 @@ def test_a_compaction_can_be_asked_for_where_none_is_recorded(scene):
     sound(scene, last)
 
 
+def test_a_fold_leaves_one_object_and_its_record(scene):
+    chain(scene)
+    before = {info.key for info in scene.store.list()}
+    done = compact(scene.store, by=BY)
+    assert {info.key for info in scene.store.list()} - before == {done.key, keys.record(done.record.name)}
+
+
 def test_folding_twice_folds_nothing(scene):
     chain(scene)
     assert compact(scene.store, by=BY) is not None
@@ -464,9 +471,9 @@ def compact_and_die(place, at, when):
     compact(Dying(store_at(place), at, when), by="doomed/1")
 
 
-# It writes a pin, the claim, the full and its record, and removes the pin.
+# It writes a pin, the claim, the full and its record, and removes the claim and the pin.
 @pytest.mark.parametrize(
-    ("at", "when"), [*itertools.product(range(1, 6), ["before", "after"]), (3, "within")]
+    ("at", "when"), [*itertools.product(range(1, 7), ["before", "after"]), (3, "within")]
 )
 def test_a_fold_killed_anywhere_loses_nothing(etcd, place, killer, at, when):
     with a_scene(etcd, "3.6", store_at(place)) as scene:
@@ -482,7 +489,7 @@ def test_a_fold_killed_anywhere_loses_nothing(etcd, place, killer, at, when):
         again = compact(scene.store, by=BY)
         assert (again is None) == (there != before)
         last = scene.write(3)
-        is_recorded = at == 5 or (at, when) == (4, "after") or again is not None
+        is_recorded = at > 4 or (at, when) == (4, "after") or again is not None
         assert (scene.capture().full is None) == is_recorded
         sound(scene, last)
 
@@ -491,7 +498,7 @@ def test_a_fold_that_is_not_killed_lives(etcd, place, killer):
     """The premise of the numbers above: there is nothing more to be killed at."""
     with a_scene(etcd, "3.6", store_at(place)) as scene:
         chain(scene)
-        assert not killer.run(compact_and_die, place, 6, "before")
+        assert not killer.run(compact_and_die, place, 7, "before")
 
 
 def test_the_claim_tells_the_timeline_of_a_full_that_got_no_record(etcd, tmp_path, killer):

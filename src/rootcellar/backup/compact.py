@@ -19,7 +19,7 @@ In order, and what is there when it is killed behind each step:
    timeline; the next capture takes a full, as behind any full of which nobody knows what it ends with.
 4. the record.  All is there.
 5. the timelines, read again.  If history forked below N: a tombstone, then the object is removed.
-6. the pin is removed.
+6. the claim, which has served, and the pin are removed.
 
 Killed between 3 and 5 of a fold that a fork overtook, the object stays; rootcellar's readers know by claim
 or record that it is of the dead timeline, and `timeline.abandon` moves it out of EBR's sight when it runs
@@ -143,7 +143,8 @@ def carry_out(
 
         built = build(store, fold, directory, told)
         packed = pack(built, directory / "object", suffix, told)
-        name = _publish(store, catalogue, fold, packed, begun, clock)
+        claims: list[str] = []
+        name = _publish(store, catalogue, fold, packed, claims, begun, clock)
         record = _record(catalogue, fold, built, packed, name, by)
         if record is not None:
             ledger.write_record(store, record)
@@ -151,6 +152,10 @@ def carry_out(
         if not _is_alive(store, fold):
             _take_back(store, catalogue, fold, packed, name, by, clock())
             raise _forked(fold)
+        if record is not None:  # it says all that the claim said
+            with suppress(StoreError):
+                for key in claims:
+                    store.delete(key)
     return Compacted(
         key=name.key,
         folded=tuple(each.key for each in fold.chain.snapshots),
@@ -192,10 +197,11 @@ def _publish(
     catalogue: Catalogue,
     fold: Fold,
     packed: Packed,
+    claims: list[str],
     begun: datetime,
     clock: Callable[[], datetime],
 ) -> SnapshotName:
-    """Claim a name and store the object under it.
+    """Claim a name and store the object under it; `claims` is given the keys of the claims.
 
     The second in the name is when the fold began: behind every snapshot that ends with the same revision,
     in EBR's order, and before whatever timeline is opened from now on.
@@ -219,7 +225,8 @@ def _publish(
             created_at=clock(),
         )
         slot = keys.claim(name.start, claim.epoch).removesuffix(".json")
-        documents.put_once(store, f"{slot}_{secrets.token_hex(8)}.json", claim)
+        claims.append(f"{slot}_{secrets.token_hex(8)}.json")
+        documents.put_once(store, claims[-1], claim)
         # Killed here: the claim alone.
         try:
             store.put(name.key, chunks(packed.path), condition=Create())
