@@ -6,13 +6,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from rootcellar.backup import documents, keys
 from rootcellar.backup.capture import CaptureOptions, capture
 from rootcellar.backup.capture_full import FullOptions
 from rootcellar.backup.documents import Document as StoredDocument
 from rootcellar.backup.fence import beat
 from rootcellar.backup.ownership import Epoch, Timeline
-from rootcellar.cli import columns, connecting, flags, sources
+from rootcellar.cli import agency, columns, connecting, flags, sources
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.identity import whoami
 from rootcellar.cli.progress import Phase, progress
@@ -22,6 +24,7 @@ from rootcellar.errors import EtcdError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from rootcellar.agent.doorway import Doorway
     from rootcellar.backup.capture_outcome import Capture, Captured
     from rootcellar.cli.context import Context
     from rootcellar.etcd.client import EtcdClient
@@ -61,9 +64,12 @@ class Snapshot(Document, frozen=True):
 
 
 def snapshot(context: Context, *, full: bool) -> int:
-    """Take a full or deltas, and tell what came of it."""
+    """Take a full or deltas, and tell what came of it.  Where an agent runs here, it is asked to."""
     arguments, console = context.arguments, context.console
     store = sources.writable(context, seals=True)
+    agent = None if arguments.has(flags.TAKE_OVER) else agency.running(context, store.url)
+    if agent is not None:
+        return _through(context, agent, full=full)
     writer = whoami()
     how = writing(context)
     options = CaptureOptions(
@@ -83,14 +89,25 @@ def snapshot(context: Context, *, full: bool) -> int:
         written = (*done.deltas, *((done.full,) if done.full is not None else ()))
         revision = written[-1].record.last_revision if written else revision
         _alive(client, store, writer, revision)
-    shown = _document(store.url, revision, done)
+    return _show(context, _document(store.url, revision, done))
+
+
+def _through(context: Context, agent: Doorway, *, full: bool) -> int:
+    """Have the running agent do it, because two writers would fence each other."""
+    context.console.note(f"the agent with process id {agent.pid} writes to this store: it is asked to")
+    answer = agent.snapshot("full" if full else "delta", final=full and context.arguments.has(flags.FINAL))
+    return _show(context, msgspec.convert({"kind": Snapshot.__name__, **answer}, Snapshot))
+
+
+def _show(context: Context, shown: Snapshot) -> int:
+    console = context.console
     if console.is_text:
         console.lines(_lines(shown))
     else:
         console.document(shown)
-    for captured in written:
-        for notice in captured.record.warnings:
-            console.warn(notice.message)
+    for captured in (*shown.deltas, *((shown.full,) if shown.full is not None else ())):
+        for notice in captured.notices:
+            console.warn(notice)
     for key in shown.locked:
         console.warn(f"{key} cannot be moved away: do not use etcdbrctl on this prefix any more")
     return 0

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from rootcellar.cli.context import Context
 
 
-def client(context: Context) -> EtcdClient:
-    """A client, not connected yet.  Raises UsageError, ConfigError."""
+def client(context: Context, endpoints: tuple[str, ...] | None = None) -> EtcdClient:
+    """A client, not connected yet; `endpoints` in the place of those that were named.
+
+    Raises UsageError, ConfigError.
+    """
     arguments = context.arguments
     user = arguments.get(flags.USER)
     if user is not None and ":" in user and arguments.has(flags.USER):
@@ -26,7 +29,7 @@ def client(context: Context) -> EtcdClient:
             hint=f"give the name alone, and the password in {flags.PASSWORD_VARIABLE} or --password-file",
         )
     return EtcdClient(
-        arguments.need(flags.ENDPOINTS),
+        endpoints or arguments.need(flags.ENDPOINTS),
         tls=_tls(context),
         user=user,
         password=_password(context) if user is not None else None,

@@ -22,8 +22,13 @@ class Context:
 
     def __init__(self, words: Words, console: Console, environ: Mapping[str, str] = os.environ) -> None:
         self.environ = environ
+        self._words = words
         self.arguments = Arguments(words, environ, self._setting)
         self.console = console
+
+    def again(self) -> Context:
+        """The same command line, with the configuration as it is by now."""
+        return Context(self._words, self.console, self.environ)
 
     @cached_property
     def configuration(self) -> Configuration:

@@ -105,6 +105,56 @@ CONNECTION: tuple[Option[object], ...] = (
     TIMEOUT,
 )
 
+# the agent
+
+STATE_DIR = Option(
+    "--state-dir",
+    values.path,
+    "DIR",
+    "where commands on this machine find the running agent (default: /run/rootcellar, or this user's)",
+    env=True,
+    setting="agent.state-dir",
+)
+LEAD = Option(
+    "--lead",
+    values.choice("auto", "follow", "always"),
+    "RULE",
+    "follow: write backups while the endpoint is etcd's leader; always: write them; "
+    "auto: follow with one endpoint, always with several",
+    env=True,
+    setting="agent.lead",
+    default="auto",
+    choices=("auto", "follow", "always"),
+)
+GRACE = Option(
+    "--grace",
+    values.span,
+    "DURATION",
+    "how long a last delta may take when the agent is told to stop",
+    env=True,
+    setting="agent.grace",
+    default="20s",
+)
+LISTEN = Option(
+    "--listen",
+    values.text,
+    "ADDRESS:PORT",
+    "where the agent answers HTTP; port 0 is any that is free",
+    env=True,
+    setting="agent.http.listen",
+    default="127.0.0.1:0",
+)
+LOG_FORMAT = Option(
+    "--log-format",
+    values.choice("text", "json"),
+    "FORMAT",
+    "one line per event: text (key=value), or json",
+    env=True,
+    default="text",
+    choices=("text", "json"),
+)
+CHECK_CONFIG = switch("--check-config", "say whether the agent could start, and stop")
+
 # holds
 
 REASON = Option("--reason", values.text, "TEXT", "why, for whoever finds it")

@@ -156,30 +156,88 @@ class Etcd(Table, frozen=True):
 
 
 class Schedule(Table, frozen=True):
-    """When something runs.  Not acted on yet: the verbs of this version run when they are called."""
+    """When the agent runs something.  A run that was missed is made up for once."""
 
     cron: Annotated[Text, Meta(description="minute, hour, day, month, weekday")]
     timezone: Text = "UTC"
-    jitter: Annotated[Span | None, Meta(description="begin up to so much later")] = None
+    jitter: Annotated[Span | None, Meta(description="begin up to so much later, each time the same")] = None
     suspend: bool = False
 
 
+class FullSchedule(Schedule, frozen=True):
+    """When the agent takes a full."""
+
+    skip_unchanged: Annotated[bool, Meta(description="none where nothing was written since the last one")] = (
+        False
+    )
+
+
+class VerifySchedule(Schedule, frozen=True):
+    """When the agent proves the newest chain."""
+
+    level: Annotated[int, Meta(ge=1, le=5, description="as --level of `verify`")] = 4
+    scratch: Annotated[Text | None, Meta(description="where to build what is only looked at")] = None
+
+
 class DeltaSchedule(Table, frozen=True):
-    """When a delta is cut.  Not acted on yet."""
+    """How often the agent stores what changed."""
 
     every: Span = "5m"
-    bytes: Annotated[Size | None, Meta(description="or earlier, once so much has come together")] = None
+    bytes: Annotated[
+        Size | None, Meta(description="or earlier, once so much has come together; default 16MiB")
+    ] = None
     suspend: bool = False
 
 
 class Schedules(Table, frozen=True):
-    """What runs when."""
+    """What the agent runs when.  `compact` and `defrag` are not acted on yet."""
 
-    full: Schedule | None = None
-    delta: DeltaSchedule | None = None
-    verify: Schedule | None = None
+    full: FullSchedule = FullSchedule(cron="0 */6 * * *", jitter="5m")
+    delta: DeltaSchedule = DeltaSchedule()
+    verify: VerifySchedule | None = None
     compact: Schedule | None = None
     defrag: Schedule | None = None
+
+
+class Http(Table, frozen=True):
+    """The HTTP API of the agent.  Without TLS it should stay on loopback."""
+
+    listen: Annotated[Text, Meta(description="ADDRESS:PORT; port 0 is any that is free")] = "127.0.0.1:0"
+    cert: Annotated[Text | None, Meta(description="a PEM certificate, to speak TLS")] = None
+    key: Annotated[Text | None, Meta(description="its private key")] = None
+    client_ca: Annotated[
+        Text | None, Meta(description="whose client certificates are taken in the place of the token")
+    ] = None
+    token_file: Annotated[Text | None, Meta(description="holds the token; default: a new one each time")] = (
+        None
+    )
+
+    def __post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("needs both of cert and key, or neither")
+        if self.client_ca is not None and self.cert is None:
+            raise ValueError("client-ca needs cert and key: client certificates come with TLS")
+
+
+class Agent(Table, frozen=True):
+    """The process beside etcd."""
+
+    lead: Annotated[
+        Literal["auto", "follow", "always"],
+        Meta(
+            description="who writes backups: the agent beside etcd's leader (follow), this one (always);"
+            " auto: follow with one endpoint, always with several"
+        ),
+    ] = "auto"
+    poll: Annotated[Span, Meta(description="how often etcd is asked who leads")] = "5s"
+    grace: Annotated[Span, Meta(description="for a last delta when it is told to stop")] = "20s"
+    full_endpoints: Annotated[
+        tuple[Text, ...], Meta(description="members that fulls are streamed from; may be learners")
+    ] = ()
+    state_dir: Annotated[
+        Text | None, Meta(description="where commands on this machine find the running agent")
+    ] = None
+    http: Http = Http()
 
 
 class Policy(Table, frozen=True):
@@ -195,6 +253,7 @@ class File(Table, frozen=True):
     stores: tuple[Store, ...] = ()
     etcd: Etcd = Etcd()
     schedules: Schedules = Schedules()
+    agent: Agent = Agent()
     policy: Policy = Policy()
 
     def __post_init__(self) -> None:

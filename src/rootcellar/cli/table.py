@@ -191,7 +191,7 @@ STATUS = Command(
     "whether etcd and the store answer",
     "Asks every endpoint and the store, and says how many revisions are in no backup yet.",
     operands=(flags.STORE,),
-    options=(*flags.CONNECTION, flags.CREDENTIALS),
+    options=(*flags.CONNECTION, flags.CREDENTIALS, flags.STATE_DIR),
 )
 HOLD_ADD = Command(
     "hold add",
@@ -242,6 +242,30 @@ HOLD_LIST = Command(
 )
 
 _CAPTURING = (
+AGENT = Command(
+    "agent",
+    "keep an etcd backed up, for as long as it runs",
+    """Runs beside etcd: stores every change within the period of the configuration, takes fulls on a
+    schedule, proves them, and answers HTTP.  Of the agents of one cluster the one beside etcd's leader
+    writes.  SIGTERM has it store the last changes and end; SIGHUP has it read its configuration again.
+    Without a store it captures nothing.  docs/agent.md says how it bears what goes wrong.""",
+    operands=(flags.STORE,),
+    options=(
+        flags.COMPRESSION,
+        flags.LIVE_HASH,
+        flags.TAKE_OVER,
+        flags.LEAD,
+        flags.GRACE,
+        flags.LISTEN,
+        flags.STATE_DIR,
+        flags.LOG_FORMAT,
+        flags.ETCD,
+        flags.CHECK_CONFIG,
+        *flags.CONNECTION,
+        flags.CREDENTIALS,
+    ),
+    examples=("rootcellar agent @main", "rootcellar agent --check-config"),
+)
     flags.COMPRESSION,
     flags.UNENCRYPTED,
     flags.LIVE_HASH,
@@ -249,6 +273,7 @@ _CAPTURING = (
     *flags.CONNECTION,
     flags.CREDENTIALS,
 )
+    flags.STATE_DIR,
 SNAPSHOT_FULL = Command(
     "snapshot full",
     "back up all of a live etcd",
@@ -428,7 +453,7 @@ COMPLETE = Command(
 )
 
 GROUPS: dict[str, Sequence[Command]] = {
-    "back up": (SNAPSHOT_FULL, SNAPSHOT_DELTA, IMPORT, COMPACT, COPY),
+    "back up": (AGENT, SNAPSHOT_FULL, SNAPSHOT_DELTA, IMPORT, COMPACT, COPY),
     "bring back": (LS, RESTORE, VERIFY, PUT_BACK),
     "look into backups": (KEYS, GET, HISTORY, DIFF, SIZES, EXTRACT, SHOW),
     "keep watch": (CHECK, STATUS, PRUNE, HOLD_ADD, HOLD_RELEASE, HOLD_LIST),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.cli import columns, connecting, flags, sources
+from rootcellar.cli import agency, columns, connecting, flags, sources
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.window import Window, window
 from rootcellar.errors import RootcellarError
@@ -43,10 +44,27 @@ class StoreStatus(Part, frozen=True, kw_only=True):
     window: Window | None = None
 
 
+class AgentStatus(Part, frozen=True, kw_only=True):
+    """The agent on this machine that writes to the store.  `age` is that of its recovery point in seconds."""
+
+    state: str
+    reason: str
+    since: datetime
+    leads: bool | None
+    faults: dict[str, str]
+    epoch: int | None
+    revision: int | None
+    age: float | None
+
+
 class Status(Document, frozen=True):
-    """`behind` is how many revisions of etcd are in no backup, None where one of both does not answer."""
+    """`behind` is how many revisions of etcd are in no backup, None where one of both does not answer.
+
+    `agent` is None where none runs on this machine.
+    """
 
     store: StoreStatus
+    agent: AgentStatus | None
     etcd: tuple[MemberStatus, ...]
     cluster_id: str | None
     alarms: tuple[str, ...]
@@ -68,6 +86,7 @@ def run(context: Context) -> int:
     same = store.cluster_id in (None, cluster)
     shown = Status(
         store=store,
+        agent=_agent(context, store.url),
         etcd=members,
         cluster_id=cluster,
         alarms=alarms,
@@ -96,6 +115,27 @@ def _store(context: Context) -> tuple[StoreStatus, RootcellarError | None]:
             window=window(catalogue, timeline),
         ),
         None,
+    )
+
+
+def _agent(context: Context, store_url: str) -> AgentStatus | None:
+    found = agency.running(context, store_url)
+    try:
+        told = found.ask("GET", "/status") if found is not None else None
+    except (OSError, RootcellarError) as error:
+        context.console.warn(f"the agent does not say how it fares: {error}")
+        return None
+    if told is None:
+        return None
+    return AgentStatus(
+        state=told["state"]["phase"],
+        reason=told["state"]["reason"],
+        since=datetime.fromisoformat(told["state"]["since"]),
+        leads=told["leads"],
+        faults=told["faults"],
+        epoch=told["epoch"],
+        revision=told["recovery"]["last"],
+        age=told["recovery"]["age"],
     )
 
 
@@ -144,6 +184,12 @@ def _lines(shown: Status, context: Context) -> Iterator[str]:
         yield f"        revisions {found.first} to {found.last}, {columns.date(found.last_time)}"
     else:
         yield "        answers, and holds no backup"
+    if shown.agent is not None:
+        agent = shown.agent
+        yield f"agent   {style(agent.state, 'red' if agent.faults else 'green')}: {agent.reason}"
+        if agent.revision is not None and agent.age is not None:
+            ago = columns.seconds(agent.age)
+            yield f"        everything up to revision {agent.revision} is stored, as of {ago} ago"
     for member in shown.etcd:
         yield f"etcd    {member.endpoint}"
         if member.error is not None:
