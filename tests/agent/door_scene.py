@@ -121,7 +121,7 @@ class PlainSnapshotter:
     def healthy(self):
         return self.is_healthy
 
-    def leader(self):
+    async def leader(self):
         return self.leads_at
 
 

@@ -54,7 +54,7 @@ class Cron:
             raise ConfigError(f"{self.expression!r} names no time that ever comes") from None
         try:
             ZoneInfo(self.timezone)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, KeyError) as error:
             raise ConfigError(
                 f"{self.timezone!r} is not a time zone that this machine knows",
                 hint="such as Europe/Berlin or UTC; the package tzdata has them all",

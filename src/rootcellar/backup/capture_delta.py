@@ -15,7 +15,7 @@ from rootcellar.backup.capture_base import fingerprint_of
 from rootcellar.backup.capture_cut import Cutter, DeltaLimits
 from rootcellar.backup.capture_outcome import Captured, Deltas, Need, NeedFull
 from rootcellar.backup.records import Caution, Lease, Notice, Record
-from rootcellar.errors import CompactedError, EtcdDeniedError, EtcdUnavailableError
+from rootcellar.errors import CompactedError, EtcdDeniedError, EtcdUnavailableError, ForkedError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -65,6 +65,8 @@ class DeltaStream:
         self._cutter: Cutter | None = None
         self._waiting: _Prepared | None = None
         self._is_mending = False
+        self.known = base.ends.record if base.ends is not None else None
+        """What is known of the newest snapshot: by it a restore of etcd is noticed."""
         self.reached = base.held
         """The newest revision that the store holds without a gap."""
         self.last: Captured | None = None
@@ -123,8 +125,22 @@ class DeltaStream:
                 self._drop_watch()
                 raise
 
+    def check_history(self) -> None:
+        """Raises ForkedError where etcd no longer has the change that the newest snapshot ends with."""
+        known = self.known
+        if known is None or known.last_change is None:
+            return
+        found = self._client.fingerprint(known.last_revision)
+        if found is not None and found != known.last_change:
+            raise ForkedError(
+                f"revision {known.last_revision} is not the change that {known.key} ends with",
+                hint="etcd was restored meanwhile: begin a new timeline with a full",
+            )
+
     def _open(self) -> None:
         base = self._base
+        # A full that was taken since may reach beyond the anchor of the watch.
+        self.check_history()
         if self.last is not None:
             self._follow(self.last.record.last_revision + 1, self.last.record.last_change)
             return
@@ -176,6 +192,11 @@ class DeltaStream:
         self._leases = set()
         self._previous = record.link
         self.reached = max(self.reached, record.last_revision)
+        self._knows(record)
+
+    def _knows(self, record: Record) -> None:
+        if self.known is None or record.last_revision >= self.known.last_revision:
+            self.known = record
 
     def _need_for_auth(self) -> NeedFull | None:
         """Fulls alone hold users and roles; where etcd does not tell us their revision, nobody notices."""
@@ -262,6 +283,7 @@ class DeltaStream:
         self._heavy += cut.heavy
         self._previous = record.link
         self.reached = max(self.reached, cut.last)
+        self._knows(record)
         self.last = Captured(record, time.monotonic() - prepared.began)
         self._progress("delta", cut.last - cut.start + 1)
         return self.last

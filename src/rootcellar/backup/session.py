@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from rootcellar.backup.database import Progress
     from rootcellar.backup.history import Snapshot
     from rootcellar.backup.ownership import Epoch, Heartbeat
-    from rootcellar.backup.records import Record
     from rootcellar.backup.sealing.keyring import Recipient
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.stores.protocol import Store
@@ -121,14 +120,13 @@ class Session:
         self._is_closed = False
         self._cuts_wanted = self._cuts_made = 0
         self._stream: DeltaStream | None = None
-        self._known: Record | None = None
+        self._ended: DeltaStream | None = None
         self.need: NeedFull | None = None
         """Why deltas cannot go on, while they cannot."""
         if isinstance(opening.base, NeedFull):
             self.need = opening.base
         else:
             self._gate.forbid(opening.base.forbidden)
-            self._known = opening.base.ends.record if opening.base.ends is not None else None
             self._stream = self._stream_from(opening.base)
         self._catalogue: Catalogue | None = opening.catalogue
         here = opening.catalogue.on(opening.publisher.timeline)
@@ -256,6 +254,7 @@ class Session:
     def _end_stream(self, need: NeedFull) -> None:
         with self._changed:
             stream, self._stream, self.need = self._stream, None, need
+            self._ended = stream
         if stream is not None:
             stream.close()
 
@@ -313,13 +312,9 @@ class Session:
     def _held_together(self, source: Source) -> int:
         """A revision at or above the database's last.  Raises ForkedError if it is of another history."""
         live = self._live()
-        known = self._known if self.last_delta is None else self.last_delta.record
-        if known is not None and known.last_change is not None:
-            found = self._client.fingerprint(known.last_revision)
-            if found is not None and found != known.last_change:
-                raise ForkedError(
-                    f"revision {known.last_revision} is not the change that {known.key} has", hint=_RESTORED
-                )
+        stream = self._stream or self._ended
+        if stream is not None:
+            stream.check_history()
         return max(live.revision, source.revision)
 
     def _newest_now(self) -> Snapshot | None:
