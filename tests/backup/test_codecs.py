@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rootcellar.backup import codecs
+from rootcellar.backup.zstd import zstd
 from rootcellar.errors import DamagedObjectError, FormatError, UsageError
 
 WRITABLE = ("", ".gz", ".zlib", ".zst")
@@ -187,3 +188,18 @@ def test_what_ebr_wrote_comes_back_with_a_true_hash(ebr_backup):
         payload = b"".join(tail)
         assert tail.length == len(payload) > 0
         assert tail.digest == hashlib.sha256(payload).digest()
+
+
+def test_zstd_with_a_window_beyond_8_mib_is_refused():
+    """Whoever writes an object cannot decide how much memory its reader takes."""
+    wide = {zstd.CompressionParameter.window_log: 24, zstd.CompressionParameter.compression_level: 1}
+    stream = zstd.ZstdCompressor(options=wide)
+    stored = stream.compress(bytes(1 << 25)) + stream.flush()
+    with pytest.raises(DamagedObjectError, match=r"Full-1: zstd stream is damaged"):
+        unpacked([stored], ".zst", "Full-1")
+
+
+def test_several_zstd_frames_are_one_stream():
+    stored = packed(TEXT, ".zst") + packed(b"", ".zst") + packed(TEXT, ".zst")
+    assert unpacked([stored], ".zst") == TEXT * 2
+    assert zstd.decompress(stored) == TEXT * 2

@@ -111,9 +111,14 @@ def claim(start: int, epoch_number: int) -> str:
     return f"{CLAIMS}{start:020d}_{epoch_number:010d}.json"
 
 
+def grants(name: SnapshotName) -> str:
+    """What the keys of an encrypted snapshot's grants begin with."""
+    return f"{GRANTS}{stem(name)}/"
+
+
 def grant(name: SnapshotName, key_id: str) -> str:
     """What lets the owner of that key open an encrypted snapshot which was not written for it."""
-    return f"{GRANTS}{stem(name)}/{key_id}.json"
+    return f"{grants(name)}{key_id}.json"
 
 
 def heartbeat(moment: datetime, epoch_number: int) -> str:

@@ -80,7 +80,7 @@ def add_recipient(
 
 def remove_recipient(store: Store, catalogue: Catalogue, key_id: str) -> Removed:
     """Take back every grant of a key.  Raises StoreErrors."""
-    granted = {grant.key: keys.GRANTS for grant in catalogue.grants if grant.key_id == key_id}
+    granted = {grant.key for grant in catalogue.grants if grant.key_id == key_id}
     places = {
         keys.grant(each.name, key_id): each.key for each in catalogue.snapshots if each.name.key in granted
     }

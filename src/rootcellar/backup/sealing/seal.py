@@ -135,9 +135,9 @@ def _headers(store: Store, name: SnapshotName, own: Header, keyring: Keyring) ->
 
 
 def _no_key(store: Store, name: SnapshotName, own: Header, keyring: Keyring) -> NoKeyError:
-    there = keys.grant(name, "")
-    granted = (info.key.removeprefix(there[: -len(".json")]) for info in store.list(there[: -len(".json")]))
-    opening = dict.fromkeys([*own.key_ids, *(each.removesuffix(".json") for each in granted)])
+    there = keys.grants(name)
+    granted = (info.key.removeprefix(there).removesuffix(".json") for info in store.list(there))
+    opening = dict.fromkeys([*own.key_ids, *granted])
     have = f"you have {', '.join(keyring.key_ids)}" if keyring.identities else _NAME_ONE
     whose = "none of your keys opens" if keyring.identities else "no key at hand opens"
     return NoKeyError(
