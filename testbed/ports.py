@@ -8,6 +8,7 @@ connections take theirs from.
 
 from __future__ import annotations
 
+import atexit
 import random
 import socket
 from functools import cache
@@ -27,11 +28,10 @@ def free_port() -> int:
 
 
 class _Block:
-    """`_BLOCK` ports from `first` on, handed out in turn while `mark` is open."""
+    """`_BLOCK` ports from `first` on, handed out in turn."""
 
-    def __init__(self, first: int, mark: socket.socket) -> None:
+    def __init__(self, first: int) -> None:
         self._first = first
-        self._mark = mark
         self._given = 0
 
     def next(self) -> int:
@@ -49,7 +49,8 @@ def _block() -> _Block:
         except OSError:
             mark.close()
         else:
-            return _Block(first, mark)
+            atexit.register(mark.close)
+            return _Block(first)
     raise OSError("every block of ports on loopback is taken by another test run")
 
 
