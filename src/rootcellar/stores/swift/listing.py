@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from rootcellar.errors import UnsupportedError
+from rootcellar.stores.backoff import Attempts
 from rootcellar.stores.protocol import ObjectInfo
 from rootcellar.stores.swift.client import told, unread
 from rootcellar.stores.swift.segments import DYNAMIC, GROUP, dynamic, entries
@@ -19,6 +20,7 @@ from rootcellar.stores.swift.segments import DYNAMIC, GROUP, dynamic, entries
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rootcellar.stores.backoff import Backoff
     from rootcellar.stores.swift.client import Client
     from rootcellar.stores.wire import Answer
 
@@ -29,9 +31,10 @@ _LAST = "\U0010ffff"
 class Listing:
     """One listing of the names below `base`."""
 
-    def __init__(self, client: Client, base: str) -> None:
+    def __init__(self, client: Client, base: str, backoff: Backoff) -> None:
         self._client = client
         self._base = base
+        self._backoff = backoff
         self._heads: dict[str, Answer | None] = {}
 
     def objects(self, prefix: str, after: str) -> Iterator[ObjectInfo]:
@@ -81,7 +84,8 @@ class Listing:
                 self._heads.update(zip(wanted, threads.map(self._head, wanted), strict=True))
 
     def _head(self, name: str) -> Answer | None:
-        answer = self._client.ask("HEAD", name, "list", fine={404})
+        # Repeated here: of a page's worth some may fail each time that all are asked again.
+        answer = Attempts(self._backoff).run(lambda: self._client.ask("HEAD", name, "list", fine={404}))
         return None if answer.status == 404 else answer
 
     def _is_manifest(self, name: str, segment: str) -> bool:

@@ -38,6 +38,11 @@ DYNAMIC = re.compile(r"(.+)/\d{10}")
 MARK = "X-Object-Meta-Rootcellar-Put"
 """Every put carries a random mark, to tell our own object from another's."""
 
+NAME = "X-Object-Meta-Rootcellar-Name-"
+"""Every segment says whose it is, in pieces: Swift takes 256 bytes a header."""
+
+_PIECE = 240
+
 PAGE = 1000
 BATCH = 1000
 """Names that one bulk delete is given; Swift itself stops at 10,000."""
@@ -51,6 +56,21 @@ def digest(name: str) -> str:
 def group(base: str, name: str, mark: str) -> str:
     """What the names of one put's segments begin with."""
     return f"{base}{FOLDER}{digest(name)}/{mark}/"
+
+
+def labelled(name: str) -> dict[str, str]:
+    """Headers that give a segment the name of its object."""
+    text = quoted(name)
+    pieces = [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+    return {f"{NAME}{number:02d}": piece for number, piece in enumerate(pieces)}
+
+
+def owner(head: Answer) -> str | None:
+    """The name of the object that a segment was sent for."""
+    pieces: list[str] = []
+    while (piece := head.headers.get(f"{NAME}{len(pieces):02d}")) is not None:
+        pieces.append(piece)
+    return unquote("".join(pieces)) if pieces else None
 
 
 def is_large(head: Answer) -> bool:

@@ -68,7 +68,7 @@ class SwiftStore:
         return Capabilities(conditional_create=False, conditional_replace=False)
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
-        return Listing(self._client, self._base).objects(prefix, after)
+        return Listing(self._client, self._base, self._backoff).objects(prefix, after)
 
     def stat(self, key: str, *, version: str | None = None) -> ObjectInfo:
         return shown(self._client, key, self._head(key, "stat", version), "stat")
@@ -137,7 +137,7 @@ class SwiftStore:
 
     def abort_leftovers(self, older_than: timedelta) -> int:
         """Segments of puts, ours and etcd-backup-restore's, that have no manifest."""
-        return leftovers.remove(self._client, self._base, older_than)
+        return leftovers.remove(self._client, self._base, older_than, self._backoff)
 
     def _joining(self) -> bool:
         """Whether Swift makes one object of segments, rather than keep the manifest's text as the object."""
@@ -186,7 +186,10 @@ class SwiftStore:
     def _delete_batch(self, batch: Sequence[str]) -> dict[str, StoreError]:
         names = {self._name(key): key for key in batch}
         with ThreadPoolExecutor(PARALLEL, thread_name_prefix="rootcellar-head") as threads:
-            parts = list(threads.map(self._parts_of, names))
+            # Each is repeated here: of a thousand some may fail each time that all are asked again.
+            parts = list(
+                threads.map(lambda name: Attempts(self._backoff).run(lambda: self._parts_of(name)), names)
+            )
         failed = segments.remove(self._client, names, "delete")
         # Manifests first: a crash in between leaves segments that abort_leftovers finds, never an object that
         # is listed and cannot be read.

@@ -66,6 +66,7 @@ class Upload:
         self._group = segments.group(target.base, target.name, self._mark)
         self._stop = threading.Event()
         self._headers = {MARK: self._mark, "Content-Type": "application/octet-stream"}
+        self._label = {**segments.labelled(target.name), "Content-Type": "application/octet-stream"}
         if create:
             self._headers["If-None-Match"] = "*"
         self._begun: list[str] = []
@@ -136,7 +137,7 @@ class Upload:
         self._begun.append(name)
 
         def send() -> Answer:
-            answer = self._ask(name, {"ETag": etag, "Content-Type": "application/octet-stream"}, body)
+            answer = self._ask(name, {**self._label, "ETag": etag}, body)
             told(answer, self._where, "put", "Etag")
             return answer
 
