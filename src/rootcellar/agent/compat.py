@@ -58,7 +58,7 @@ class Snapshotter(Protocol):
         """Whether it leads and etcd answers."""
         ...
 
-    def leader(self) -> str | None:
+    async def leader(self) -> str | None:
         """Where the leader's API is (`http://host:port`): "" when it is this one, None when unknown."""
         ...
 
@@ -202,7 +202,7 @@ class CompatApi:
         """Answer as the leader, or have the leader answer."""
         if self._snapshotter is None:
             return self._answer(405)
-        leader = self._snapshotter.leader()
+        leader = await self._snapshotter.leader()
         if leader is None:
             return self._answer(405)
         if leader:

@@ -115,9 +115,8 @@ def initialize(
         warnings.append(f"{facts.store.state.value}: {facts.store.told}")
     if plan.error is not None:
         raise plan.error
-    done = _carry_out(home, plan, facts, store, now)
+    quarantined, restored = _carry_out(home, plan, facts, store, now)
     keep_guard(home.data_dir, home.namespace)
-    quarantined, restored = done
     return Initialized(plan, facts.found, restored, quarantined, tuple(warnings))
 
 
@@ -156,8 +155,7 @@ def _carry_out(
         _refuse_a_third(home.data_dir, now())
     if plan.deed is Deed.RESTORE:
         assert store is not None  # noqa: S101  a restore is planned from what it holds
-        restored = _restore(home, facts, store, now)
-        return (Path(restored.quarantined[-1]) if restored.quarantined else None), restored
+        return _restore(home, facts, store, now)
     if plan.remove is not None:
         assert home.control is not None  # noqa: S101  the plan is made from its answer
         home.control.remove(plan.remove)
@@ -173,23 +171,27 @@ def _carry_out(
     return quarantined, None
 
 
-def _restore(home: Home, facts: Facts, store: Store, now: Callable[[], datetime]) -> Restored:
+def _restore(
+    home: Home, facts: Facts, store: Store, now: Callable[[], datetime]
+) -> tuple[Path | None, Restored]:
     wish = Wish(
         target=Latest(),
         token=home.token,
-        members=tuple(f"{home.name}={url}" for url in facts.peer_urls),
+        members=(",".join(f"{home.name}={url}" for url in facts.peer_urls),),
         quota=home.quota,
         announce=True,
     )
     plan = plan_restore(read_catalogue(store), store.url, wish)
+    quarantined = None
     restored = restore(plan, store, {home.name: home.data_dir}, replace=True, now=now)
     if restored is None:
         # What came of this very restore is there, and has gone bad since: it is not to be taken for done.
         with place.locked(home.data_dir):
-            place.set_aside(home.data_dir, now())
+            quarantined = place.set_aside(home.data_dir, now())
         restored = restore(plan, store, {home.name: home.data_dir}, replace=True, now=now)
     assert restored is not None  # noqa: S101  nothing is there any more that it could be
-    return restored
+    kept = [Path(each) for each in restored.quarantined]
+    return (kept[-1] if kept else quarantined), restored
 
 
 def _refuse_a_third(data_dir: Path, now: datetime) -> None:

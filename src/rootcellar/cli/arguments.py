@@ -51,6 +51,8 @@ def sort(words: Sequence[str], commands: Sequence[Command], everywhere: Sequence
             command = _take_verb(word, commands, found)
             if command is not None:
                 flags = _by_flag((*command.options, *everywhere))
+                if command.raw:
+                    found.operands.extend(rest)
     return found
 
 

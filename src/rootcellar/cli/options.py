@@ -77,7 +77,10 @@ class Operand(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Command:
-    """A verb: one word, or two (`snapshot full`).  `rootcellar.cli.verbs` has a module for it, with `run`."""
+    """A verb: one word, or two (`snapshot full`).  `rootcellar.cli.verbs` has a module for it, with `run`.
+
+    `raw`: it reads its own words, as another program would; all behind it are operands.
+    """
 
     name: str
     summary: str
@@ -85,6 +88,7 @@ class Command:
     operands: tuple[Operand[object], ...] = ()
     options: tuple[Option[object], ...] = ()
     examples: tuple[str, ...] = ()
+    raw: bool = False
 
     @property
     def module(self) -> str:

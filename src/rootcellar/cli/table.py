@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rootcellar.cli import flags
 from rootcellar.cli.options import Command
+from rootcellar.cli.table_beside import DEFRAG, ETCDBRCTL, WRAPPER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -241,7 +242,6 @@ HOLD_LIST = Command(
     options=(flags.CREDENTIALS,),
 )
 
-_CAPTURING = (
 AGENT = Command(
     "agent",
     "keep an etcd backed up, for as long as it runs",
@@ -266,14 +266,15 @@ AGENT = Command(
     ),
     examples=("rootcellar agent @main", "rootcellar agent --check-config"),
 )
+_CAPTURING = (
     flags.COMPRESSION,
     flags.UNENCRYPTED,
     flags.LIVE_HASH,
     flags.TAKE_OVER,
     *flags.CONNECTION,
     flags.CREDENTIALS,
-)
     flags.STATE_DIR,
+)
 SNAPSHOT_FULL = Command(
     "snapshot full",
     "back up all of a live etcd",
@@ -458,6 +459,7 @@ GROUPS: dict[str, Sequence[Command]] = {
     "look into backups": (KEYS, GET, HISTORY, DIFF, SIZES, EXTRACT, SHOW),
     "keep watch": (CHECK, STATUS, PRUNE, HOLD_ADD, HOLD_RELEASE, HOLD_LIST),
     "encrypt": (KEY_NEW, KEY_SHOW, KEY_ADD_RECIPIENT, KEY_REMOVE),
+    "beside etcd": (DEFRAG, WRAPPER, ETCDBRCTL),
     "about rootcellar itself": (DEMO, CONFIG_CHECK, CONFIG_SHOW, CONFIG_SCHEMA, COMPLETION),
 }
 """The verbs that people are shown, by what they are for."""

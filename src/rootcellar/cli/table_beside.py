@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rootcellar.cli import defrag_flags as defrag
 from rootcellar.cli import flags
 from rootcellar.cli import wrapper_flags as wrapper
 from rootcellar.cli.options import Command
@@ -27,4 +28,27 @@ WRAPPER = Command(
         flags.ETCD,
     ),
     examples=("rootcellar wrapper start-etcd --backup-restore-host-port=etcd-main-local:8080",),
+)
+
+ETCDBRCTL = Command(
+    "etcdbrctl",
+    "be etcd-backup-restore's program",
+    """Takes etcd-backup-restore's command line (server, snapshot, restore, initialize, compact, copy) with
+    its flags, variables and configuration file, so that a workload made for it can run this image.
+    `rootcellar etcdbrctl COMMAND --help` lists flags; docs/as-etcd-backup-restore.md has what differs.""",
+    operands=(flags.WORDS,),
+    examples=(
+        "rootcellar etcdbrctl restore --storage-provider=Local --store-prefix=etcd-main --data-dir=/var/etcd",
+    ),
+    raw=True,
+)
+
+DEFRAG = Command(
+    "defrag",
+    "have etcd give back the space it does not use",
+    """Defragments the members that waste enough, followers first, the leader last, one at a time and only
+    while all voters answer; a member answers nothing meanwhile.  A NOSPACE alarm is taken back once its
+    member has room again; etcd before 3.6 does not say its quota, so give --quota then.""",
+    options=(defrag.WASTE, defrag.LEAST, defrag.EACH, flags.QUOTA, flags.DRY_RUN, *flags.CONNECTION),
+    examples=("rootcellar defrag --endpoints http://127.0.0.1:2379 --dry-run",),
 )

@@ -1,0 +1,148 @@
+"""The agent in the place of etcd-backup-restore's `server`: its API over our captures, and a member's care.
+
+The agent's own API stays on loopback with its token; what is here is served beside it, open as there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import urllib.request
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from rootcellar.agent.metrics import CONTENT_TYPE, Metrics
+from rootcellar.agent.threads import in_thread
+from rootcellar.backup import names
+from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.errors import EtcdError, RootcellarError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from starlette.requests import Request
+
+    from rootcellar.agent.members import MemberControl
+    from rootcellar.agent.process import Agent
+    from rootcellar.backup.names import SnapshotName
+    from rootcellar.etcd.client import EtcdClient
+    from rootcellar.stores.protocol import Store
+
+WRAPPER_PORT = 9095
+"""Where the wrapper is told to stop; the reference knows no other port either (druid's D6)."""
+_log = logging.getLogger(__name__)
+
+
+class AgentSnapshotter:
+    """`compat.Snapshotter` over an agent.  `port` and `scheme` are those of every sidecar of the cluster."""
+
+    def __init__(
+        self, agent: Agent, client: EtcdClient, open_store: Callable[[], Store], *, scheme: str, port: int
+    ) -> None:
+        self._agent = agent
+        self._client = client
+        self._open_store = open_store
+        self._scheme, self._port = scheme, port
+
+    async def full(self, *, final: bool) -> SnapshotName:
+        captured = await self._agent.full(final=final)
+        if captured is None:  # nothing changed since the one that is there
+            newest, _ = await self.latest()
+            if newest is None:
+                raise RootcellarError("no full was taken, and none is there")
+            return newest
+        return captured.record.name
+
+    async def delta(self) -> SnapshotName | None:
+        done = await self._agent.delta()
+        written = [*done.deltas, *([done.full] if done.full is not None else [])]
+        return written[-1].record.name if written else None
+
+    async def latest(self) -> tuple[SnapshotName | None, Sequence[SnapshotName]]:
+        def look() -> list[SnapshotName]:
+            catalogue = read_catalogue(self._open_store())
+            return [each.name for each in catalogue.on(catalogue.newest_timeline)]
+
+        there = await in_thread("latest", look)
+        full = next((each for each in reversed(there) if each.kind is names.Kind.FULL), None)
+        if full is None:
+            return None, ()
+        return full, [each for each in there if each.kind is names.Kind.DELTA and each.last > full.last]
+
+    def healthy(self) -> bool:
+        return self._agent.leads is True
+
+    async def leader(self) -> str | None:
+        if self._agent.leads:
+            return ""
+        try:
+            return await in_thread("leader", self._ask_leader)
+        except EtcdError as error:
+            _log.warning("who leads is not known: %s", error.message)
+            return None
+
+    def _ask_leader(self) -> str | None:
+        leads = self._client.status().leader
+        for member in self._client.member_list():
+            if member.id == leads and member.client_urls:
+                host = urlsplit(member.client_urls[0]).hostname
+                return f"{self._scheme}://{f'[{host}]' if host and ':' in host else host}:{self._port}"
+        return None
+
+
+def metrics_route(agent: Agent) -> Route:
+    """The reference's /metrics, which has ours beside its own."""
+    metrics = Metrics(agent)
+
+    async def answer(_request: Request) -> Response:
+        return Response(metrics.exposition(), media_type=CONTENT_TYPE)
+
+    return Route("/metrics", answer)
+
+
+async def tend(
+    client: EtcdClient,
+    control: MemberControl,
+    peer_urls: Sequence[str],
+    period: float,
+    *,
+    restart: Callable[[], object] | None = None,
+) -> None:
+    """Care for the member beside us until cancelled: make it a voter, and known by its configured peer URLs.
+
+    `restart` has etcd started anew after its peer URLs were changed, which is when it listens there.
+    """
+    moved = not peer_urls
+    while True:
+        with suppress(EtcdError):
+            status = await in_thread("status", client.status)
+            own = status.header.member_id
+            if status.is_learner and await in_thread("promote", partial(control.promote, own)):
+                _log.info("member %x votes now", own)
+            if not moved and not status.is_learner:
+                cluster = await in_thread("members", partial(control.cluster, tries=1))
+                member = cluster.find("", (), own)
+                if member is not None:
+                    moved = True
+                    if await in_thread("move", partial(control.update_peer_urls, member, peer_urls)):
+                        _log.info("member %x is reached at %s now", own, ", ".join(peer_urls))
+                        if restart is not None:
+                            await asyncio.to_thread(restart)
+        await asyncio.sleep(period)
+
+
+def stop_wrapper(scheme: str = "http") -> None:
+    """Have the wrapper beside us end its etcd; its container starts again."""
+    request = urllib.request.Request(  # noqa: S310  our own http(s)
+        f"{scheme}://localhost:{WRAPPER_PORT}/stop", method="POST", data=b""
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=5):  # noqa: S310  as above
+            pass
+    except OSError as error:
+        _log.warning("the wrapper was not told to restart etcd: %s", error)

@@ -1,0 +1,198 @@
+"""`server` and `snapshot`: the agent, told what to do in etcd-backup-restore's words."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rootcellar.agent import doorway
+from rootcellar.agent.clock import SystemClock
+from rootcellar.agent.compat import CompatApi, Initialization
+from rootcellar.agent.defragment import ALWAYS, defragment
+from rootcellar.agent.etcd_config import written
+from rootcellar.agent.initialization import initialize
+from rootcellar.agent.jobs import Job
+from rootcellar.agent.leadership import Rule
+from rootcellar.agent.logs import make_log
+from rootcellar.agent.members import MemberControl
+from rootcellar.agent.process import Agent
+from rootcellar.agent.schedule import Cron
+from rootcellar.agent.serving import serving
+from rootcellar.agent.settings import Settings
+from rootcellar.agent.sidecar import AgentSnapshotter, metrics_route, stop_wrapper, tend
+from rootcellar.backup import names
+from rootcellar.backup.capture_cut import DeltaLimits
+from rootcellar.backup.capture_full import FullOptions
+from rootcellar.backup.session import CaptureOptions
+from rootcellar.cli.etcdbrctl import before, stores
+from rootcellar.cli.etcdbrctl.sections import (
+    Compression,
+    Connection,
+    Election,
+    Http,
+    Restoration,
+    SecondSite,
+    Snapshots,
+    Snapstore,
+    Upkeep,
+)
+from rootcellar.cli.identity import whoami
+from rootcellar.cli.values import SECOND
+from rootcellar.errors import ConfigError, EtcdError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rootcellar.agent.jobs import Errand
+    from rootcellar.cli.console import Console
+    from rootcellar.cli.etcdbrctl.reading import Configuration
+    from rootcellar.etcd.answers import Member
+    from rootcellar.etcd.client import EtcdClient
+
+_SUFFIXES = {"gzip": names.GZIP, "zlib": names.ZLIB, "lzw": names.GZIP}
+_LAST_DELTA = 20.0
+
+
+def serve(configuration: Configuration, console: Console, environ: Mapping[str, str]) -> int:
+    """The sidecar: initialization, captures while we lead, and the reference's API.  Until SIGTERM."""
+    _refuse_unwired(configuration)
+    _warn(configuration, console)
+    asyncio.run(_serve(configuration, environ))
+    return 0
+
+
+def snapshot(configuration: Configuration, console: Console, environ: Mapping[str, str]) -> int:
+    """Captures of a running etcd on their schedules, and nothing else.  Until SIGTERM.
+
+    Unlike there it begins with a delta where one continues what is in the store, and no failure ends it.
+    """
+    _warn(configuration, console)
+    asyncio.run(Agent(lambda: settings(configuration, environ), make_log(), SystemClock()).run())
+    return 0
+
+
+def settings(configuration: Configuration, environ: Mapping[str, str]) -> Settings:
+    """What the agent is told.  Raises ConfigError, UsageError."""
+    shots, said = configuration.get(Snapshots), configuration.get(Connection)
+    is_server = configuration.command == "server"
+    has_store = bool(configuration.get(Snapstore).provider) or not is_server
+    period = shots.delta_period / SECOND
+    writer = whoami()
+    files = (said.ca, said.cert, said.key)
+    return Settings(
+        writer=writer,
+        endpoints=said.endpoints,
+        open_client=partial(before.client, configuration),
+        state_dir=doorway.default_directory(environ),
+        rule=Rule.FOLLOW if is_server else Rule.ALWAYS,
+        open_store=partial(stores.opened, configuration, environ) if has_store else None,
+        options=CaptureOptions(
+            full=FullOptions(suffix=_suffix(configuration)),
+            limits=DeltaLimits(size=shots.delta_memory, age=math.inf),
+        ),
+        delta_every=period if period >= 1 else None,
+        full=Cron(shots.schedule, seed=writer),
+        jobs=(_defragmentation(configuration, writer),),
+        poll=configuration.get(Election).period / SECOND if is_server else 5.0,
+        grace=_LAST_DELTA,
+        files=tuple(Path(each) for each in files if each),
+    )
+
+
+def _suffix(configuration: Configuration) -> str:
+    asked = configuration.get(Compression)
+    return _SUFFIXES[asked.policy] if asked.enabled else names.NONE
+
+
+def _warn(configuration: Configuration, console: Console) -> None:
+    if configuration.get(Compression).policy == "lzw":
+        console.warn("lzw is read and never written: gzip is written in its place")
+    console.warn("the server deletes no backups yet: run `rootcellar prune` on a schedule")
+
+
+def _refuse_unwired(configuration: Configuration) -> None:
+    if configuration.get(SecondSite).enabled:
+        raise UsageError(
+            "--secondary-backup-sync-enabled is not acted on yet",
+            hint="run `rootcellar copy` to the second store on a schedule",
+        )
+
+
+def _defragmentation(configuration: Configuration, seed: str) -> Job:
+    timeout = configuration.get(Connection).defrag_timeout / SECOND
+    quota = configuration.get(Restoration).quota if configuration.command == "server" else 0
+
+    async def run(errand: Errand) -> str:
+        done = await errand.thread(lambda: defragment(errand.client, ALWAYS, timeout=timeout, quota=quota))
+        return f"{len(done.done)} members"
+
+    cron = Cron(configuration.get(Upkeep).defragmentation, seed=seed)
+    return Job("defragment", cron, run, needs_store=False, bound=4 * timeout)
+
+
+async def _serve(configuration: Configuration, environ: Mapping[str, str]) -> None:
+    http, said = configuration.get(Http), configuration.get(Connection)
+    cert, key = (Path(each) if each else None for each in (http.cert, http.key))
+    if (cert is None) != (key is None):
+        raise ConfigError("--server-cert and --server-key belong together", hint="give both, or none")
+    agent = Agent(lambda: settings(configuration, environ), make_log(), SystemClock())
+    with before.client(configuration) as local, before.client(configuration, service=True) as service:
+        initialization = Initialization(
+            lambda mode: initialize(before.home(configuration, environ, service), mode)
+        )
+        snapshotter = (
+            AgentSnapshotter(
+                agent,
+                local,
+                agent.settings.open_store,
+                scheme="https" if cert else "http",
+                port=http.port,
+            )
+            if agent.settings.open_store is not None
+            else None
+        )
+        api = CompatApi(
+            initialization,
+            lambda joins: _config(environ, service, joins=joins),
+            snapshotter,
+            snapshot_timeout=said.snapshot_timeout / SECOND,
+            leader_ca=said.ca or None,
+            tls=cert is not None,
+        )
+        async with serving([*api.routes(), metrics_route(agent)], "", http.port, cert=cert, key=key):
+            care = asyncio.create_task(_tend(configuration, environ, local, service))
+            try:
+                await agent.run()
+            finally:
+                care.cancel()
+                with suppress(asyncio.CancelledError):
+                    await care
+
+
+async def _tend(
+    configuration: Configuration, environ: Mapping[str, str], local: EtcdClient, service: EtcdClient
+) -> None:
+    shared = before.shared_config(environ)
+    scheme = "https" if configuration.get(Connection).endpoints[0].startswith("https") else "http"
+    await tend(
+        local,
+        MemberControl(service),
+        shared.peer_urls if shared is not None else (),
+        configuration.get(Election).period / SECOND,
+        restart=partial(stop_wrapper, scheme) if configuration.get(Upkeep).wrapper else None,
+    )
+
+
+def _config(environ: Mapping[str, str], service: EtcdClient, *, joins: bool) -> str:
+    shared = before.shared_config(environ)
+    if shared is None:
+        raise ConfigError("there is no etcd configuration to serve", hint="name it in ETCD_CONF")
+    members: Sequence[Member] | None = None
+    if len(shared.initial_cluster) > 1:
+        with suppress(EtcdError):
+            members = service.member_list()
+    return written(shared.tailored(members, joins=joins))

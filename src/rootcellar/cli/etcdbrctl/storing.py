@@ -1,0 +1,58 @@
+"""`compact` and `copy`: what is done to backups, with no etcd near."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rootcellar.backup.compact import compact
+from rootcellar.backup.copy import copy_as_reference
+from rootcellar.cli import columns
+from rootcellar.cli.etcdbrctl import stores
+from rootcellar.cli.etcdbrctl.sections import Copying, Restoration
+from rootcellar.cli.identity import whoami
+from rootcellar.cli.values import SECOND
+from rootcellar.errors import DamagedObjectError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rootcellar.cli.console import Console
+    from rootcellar.cli.etcdbrctl.reading import Configuration
+
+
+def fold(configuration: Configuration, console: Console, environ: Mapping[str, str]) -> int:
+    """Fold the newest chain into a full, in scratch beside --data-dir, which itself is not made."""
+    scratch = Path(configuration.get(Restoration).data_dir).absolute().parent
+    scratch.mkdir(parents=True, exist_ok=True)
+    folded = compact(stores.opened(configuration, environ), by=whoami(), scratch=scratch)
+    if folded is None:
+        console.lines(["nothing to fold"])
+    else:
+        deltas = columns.plural(len(folded.folded) - 1, "delta")
+        console.lines([f"a full and {deltas} are now also {folded.key}, {columns.size(folded.stored_size)}"])
+    return 0
+
+
+def copy(configuration: Configuration, console: Console, environ: Mapping[str, str]) -> int:
+    """Copy from the source's store into the other.  Raises DamagedObjectError for what could not be."""
+    asked = configuration.get(Copying)
+    done = copy_as_reference(
+        stores.opened(configuration, environ, "source-"),
+        stores.opened(configuration, environ),
+        max_backups_to_copy=asked.max_backups,
+        max_backup_age=asked.max_age,
+        max_parallel_copy_operations=asked.parallel,
+        wait_for_final_snapshot=asked.wait,
+        wait_for_final_snapshot_timeout=timedelta(seconds=asked.wait_timeout / SECOND),
+    )
+    copied = columns.plural(len(done.copied), "object")
+    console.lines([f"{copied} copied, {len(done.present)} were there"])
+    for failure in done.failed:
+        console.warn(f"{failure.key}: {failure.reason}")
+    if done.failed:
+        raise DamagedObjectError(
+            done.failed[0].key, "was not copied", hint="`rootcellar verify` says what can be restored"
+        )
+    return 0
