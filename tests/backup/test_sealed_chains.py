@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from datetime import UTC, datetime
 
 import pytest
 
@@ -17,18 +16,18 @@ from rootcellar.backup.chain import AtRevision
 from rootcellar.backup.records import Check, Grant, Record, Result
 from rootcellar.backup.restore import restore
 from rootcellar.backup.sealing.grants import add_recipient, remove_recipient
-from rootcellar.backup.sealing.keyring import NO_KEYS, Identity, Keyring
+from rootcellar.backup.sealing.keyring import NO_KEYS, Keyring
 from rootcellar.backup.sealing.seal import decrypt, file_key_of
 from rootcellar.backup.verify import LEVELS, verify
 from rootcellar.errors import ConfigError, DamagedObjectError, NoKeyError, UsageError
 from tests.backup import ebr_rules
 from tests.backup.builders import record
 from tests.backup.capture_scene import a_scene
+from tests.backup.killing import Killer
 from tests.backup.plans import plan_of
+from tests.backup.sealed_scene import FIRST, NOW, SECOND, STRANGER, grant_and_die
 from tests.stores.places import s3_store
 
-FIRST, SECOND, STRANGER = Identity(b"1" * 32), Identity(b"2" * 32), Identity(b"3" * 32)
-NOW = datetime(2026, 11, 21, tzinfo=UTC)
 _prefixes = itertools.count(1)
 
 
@@ -170,14 +169,22 @@ def test_a_new_key_opens_old_objects_and_none_is_written_again(scene, tmp_path):
     assert len(third) == 3
 
 
-def test_a_run_that_was_killed_between_grants_is_completed_by_the_next(scene):
+@pytest.mark.parametrize(
+    ("at", "when"), [(1, "before"), (1, "within"), (1, "after"), (2, "after"), (3, "before")]
+)
+def test_a_run_that_was_killed_at_a_grant_is_completed_by_the_next(scene, tmp_path, at, when):
     a_chain(scene, FIRST)
+    with Killer() as killer:
+        assert killer.run(grant_and_die, tmp_path / "store", at, when)
     catalogue = read_catalogue(scene.store)
-    add_recipient(scene.store, catalogue, SECOND.recipient, ring(FIRST), by="t", now=NOW)
-    scene.store.delete([info.key for info in scene.store.list(keys.GRANTS)][1])
-    catalogue = read_catalogue(scene.store)
+    assert catalogue.damaged == ()
+    done = at if when == "after" else at - 1
+    assert len(catalogue.grants) == done
+    with pytest.raises(NoKeyError):
+        restore_into(tmp_path / "half", scene.store, keyring=ring(SECOND))
     again = add_recipient(scene.store, catalogue, SECOND.recipient, ring(FIRST), by="t", now=NOW)
-    assert len(again) == 1
+    assert len(again) == 3 - done
+    restore_into(tmp_path / "whole", scene.store, keyring=ring(SECOND))
 
 
 def test_a_key_that_was_taken_back_opens_only_what_was_written_for_it(scene, tmp_path):
