@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rootcellar.backup import codecs, keys
+from rootcellar.backup.capture_full import FullOptions
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.chain import AtRevision, Latest, plan_chain
 from rootcellar.backup.compact import PIN, compact
@@ -305,6 +306,15 @@ def test_a_suffix_that_etcdbrctl_cannot_read_is_refused(scene):
     chain(scene)
     with pytest.raises(UsageError, match=r"not folded into \.zst"):
         compact(scene.store, by=BY, suffix=".zst")
+
+
+def test_a_sealed_chain_is_refused(scene):
+    scene.write(5)
+    scene.capture(full=True, how=FullOptions(".zst"))
+    scene.write(5)
+    scene.capture(how=FullOptions(".zst"))
+    with pytest.raises(UsageError, match="is sealed"):
+        compact(scene.store, by=BY)
 
 
 def test_a_scratch_directory_that_is_not_there_is_told(scene, tmp_path):

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rootcellar.backup import keys, ledger
+from rootcellar.backup.capture_full import FullOptions
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.chain import Latest, plan_chain
 from rootcellar.backup.compact import compact
@@ -16,6 +17,9 @@ from rootcellar.backup.copy import POLL, copy, copy_as_reference, wait_for_final
 from rootcellar.backup.copy_plan import CopyWish
 from rootcellar.backup.plan_restore import Wish, plan_restore
 from rootcellar.backup.records import Check
+from rootcellar.backup.restore import restore
+from rootcellar.backup.sealing.grants import add_recipient
+from rootcellar.backup.sealing.keyring import Keyring
 from rootcellar.backup.timeline import abandon, open_timeline
 from rootcellar.backup.verify import LEVELS, keep_proof, verify
 from rootcellar.errors import DeniedError, IdentityError, UsageError
@@ -24,7 +28,8 @@ from rootcellar.stores.limit import Bandwidth, LimitedStore
 from tests.backup import ebr_rules
 from tests.backup.capture_scene import Dying, a_scene, store_at
 from tests.backup.killing import Killer
-from tests.backup.plans import restore_into
+from tests.backup.plans import plan_of, restore_into
+from tests.backup.sealed_scene import FIRST, SECOND
 
 _prefixes = itertools.count(1)
 
@@ -203,6 +208,40 @@ def test_proofs_of_what_was_not_copied_stay_behind(scene, destination):
     scene.full()
     copy(scene.store, destination, CopyWish(max_backups=1))
     assert read_catalogue(destination).proofs == ()
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_encrypted_backups_go_over_unread_and_open_with_every_key_they_opened_with(
+    scene, destination, tmp_path, final
+):
+    how = {"how": FullOptions(".zst.age", final=final), "recipients": (FIRST.recipient,)}
+    last = scene.write(20)
+    scene.capture(full=True, **how)
+    if not final:
+        last = scene.write(5)
+        scene.capture(**how)
+    catalogue = read_catalogue(scene.store)
+    add_recipient(scene.store, catalogue, SECOND.recipient, Keyring((FIRST,)), by="me", now=datetime.now(UTC))
+
+    done = copy(scene.store, destination)
+
+    assert (len(done.copied), done.failed) == (1 if final else 2, ())
+    assert list(contents(destination, "sealed/").values()) == list(contents(scene.store, "sealed/").values())
+    for identity in (FIRST, SECOND):
+        data_dir = tmp_path / identity.recipient.key_id
+        plan = plan_of(destination)
+        restored = restore(plan, destination, {"default": data_dir}, keyring=Keyring((identity,)))
+        assert restored.hashkv.hash == scene.member.hash_kv(last).hash
+    again = copy(scene.store, destination)
+    assert (again.copied, again.documents) == ((), 0)
+
+
+def test_zstd_is_checked_on_its_way(scene, destination):
+    scene.write(20)
+    key = scene.capture(full=True, how=FullOptions(".zst")).full.key
+    scene.store.delete(keys.record(read_catalogue(scene.store).snapshots[0].name))
+    corrupt(scene.store, key)
+    assert [each.key for each in copy(scene.store, destination).failed] == [key]
 
 
 def corrupt(store, key):

@@ -14,7 +14,7 @@ import msgspec
 from rootcellar.backup import documents, keys
 from rootcellar.backup.documents import Document
 from rootcellar.backup.ownership import ForkIntent, Marker, Timeline
-from rootcellar.backup.records import Hold, Link, Proof, Record, Release
+from rootcellar.backup.records import Grant, Hold, Link, Proof, Record, Release
 from rootcellar.errors import AlreadyExistsError, IdentityError, NotFoundError, RecordError
 from rootcellar.stores.protocol import Create
 
@@ -57,7 +57,7 @@ class Renamed:
             return msgspec.structs.replace(document, key=self.key(document.key), previous=previous)
         if isinstance(document, Proof):
             return msgspec.structs.replace(document, objects=tuple(map(self._link, document.objects)))
-        if isinstance(document, Hold):
+        if isinstance(document, Hold | Grant):
             return msgspec.structs.replace(document, key=self.key(document.key))
         return document
 
@@ -105,10 +105,7 @@ class DocumentCopy:
         )
         held = {info.key for info in self._destination.list(keys.HOLDS)}
         self._all(keys.RELEASES, Release, lambda release: keys.hold(release.hold) in held)
-        stems = {_stem(key) for key in present}
-        for info in self._source.list(keys.GRANTS):
-            if info.key.removeprefix(keys.GRANTS).partition("/")[0] in stems:
-                self._one(info.key, info.key, None)
+        self._all(keys.GRANTS, Grant, lambda grant: grant.key in present)
 
     def _all(self, prefix: str, kind: type[D], is_wanted: Callable[[D], bool] = lambda _: True) -> None:
         there = {info.key for info in self._destination.list(prefix)}
@@ -118,16 +115,15 @@ class DocumentCopy:
                 self._one(info.key, target, kind, is_wanted)
 
     def _one(
-        self, key: str, target: str, kind: type[D] | None, is_wanted: Callable[[D], bool] = lambda _: True
+        self, key: str, target: str, kind: type[D], is_wanted: Callable[[D], bool] = lambda _: True
     ) -> None:
         try:
             raw = b"".join(self._source.get(key))
-            if kind is not None:
-                document = documents.unseal(raw, kind, key)
-                if not is_wanted(document):
-                    return
-                if (renamed := self._renamed.document(document)) != document:
-                    raw = documents.seal(renamed)
+            document = documents.unseal(raw, kind, key)
+            if not is_wanted(document):
+                return
+            if (renamed := self._renamed.document(document)) != document:
+                raw = documents.seal(renamed)
         except NotFoundError:
             return  # pruned since it was listed
         except RecordError as error:
@@ -148,7 +144,3 @@ class DocumentCopy:
 def _is_of(proof: Proof, present: Mapping[str, str]) -> bool:
     """Whether all that a proof speaks of is in the destination, with those bytes."""
     return all(link.key in present and present[link.key] in ("", link.sha256) for link in proof.objects)
-
-
-def _stem(key: str) -> str:
-    return key.rpartition("/")[2]
