@@ -66,10 +66,10 @@ def encrypt(chunks: Iterable[bytes], name: SnapshotName, recipients: Sequence[Re
 
 def decrypt(chunks: Iterable[bytes], key: str, file_key: bytes) -> Iterator[bytes]:
     """The compressed bytes of the object that lies under `key`.  Raises DamagedObjectError."""
-    source = iter(chunks)
+    source = stream.pieces(chunks)
     held = b""
-    for chunk in source:
-        held += chunk
+    for piece in source:
+        held += piece
         try:
             found = headers.split(held)
             if found is not None:

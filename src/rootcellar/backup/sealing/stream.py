@@ -24,6 +24,7 @@ TAG: Final = 16
 NONCE: Final = 16
 _STORED: Final = CHUNK + TAG
 _BATCH: Final = 16
+_PIECE: Final = 256 << 10
 _LAST: Final = b"\1"
 _MORE: Final = b"\0"
 
@@ -34,11 +35,11 @@ def encrypt(chunks: Iterable[bytes], file_key: bytes) -> Iterator[bytes]:
     yield nonce
     cipher = _cipher(file_key, nonce)
     number = 0
-    for piece, is_last in _grouped(chunks, CHUNK):
+    for group, is_last in _grouped(pieces(chunks), CHUNK):
         sealed = []
-        for at in range(0, max(len(piece), 1), CHUNK):
-            part = piece[at : at + CHUNK]
-            mark = _LAST if is_last and at + CHUNK >= len(piece) else _MORE
+        for at in range(0, max(len(group), 1), CHUNK):
+            part = group[at : at + CHUNK]
+            mark = _LAST if is_last and at + CHUNK >= len(group) else _MORE
             sealed.append(cipher.encrypt(number.to_bytes(11, "big") + mark, part, None))
             number += 1
         yield b"".join(sealed)
@@ -51,21 +52,21 @@ def decrypt(chunks: Iterable[bytes], file_key: bytes, *, name: str | None = None
     """
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - only where something is encrypted
 
-    source = iter(chunks)
+    source = pieces(chunks)
     head = b""
-    for chunk in source:
-        head += chunk
+    for piece in source:
+        head += piece
         if len(head) >= NONCE:
             break
     if len(head) < NONCE:
         raise damage(name, "the encrypted stream is cut short")
     cipher = _cipher(file_key, head[:NONCE])
     number = 0
-    for piece, is_last in _grouped(_chained(head[NONCE:], source), _STORED):
+    for group, is_last in _grouped(_chained(head[NONCE:], source), _STORED):
         opened = []
-        for at in range(0, max(len(piece), 1), _STORED):
-            part = piece[at : at + _STORED]
-            mark = _LAST if is_last and at + _STORED >= len(piece) else _MORE
+        for at in range(0, max(len(group), 1), _STORED):
+            part = group[at : at + _STORED]
+            mark = _LAST if is_last and at + _STORED >= len(group) else _MORE
             try:
                 opened.append(cipher.decrypt(number.to_bytes(11, "big") + mark, part, None))
             except (InvalidTag, ValueError) as error:
@@ -77,6 +78,13 @@ def decrypt(chunks: Iterable[bytes], file_key: bytes, *, name: str | None = None
             number += 1
         if plain := b"".join(opened):
             yield plain
+
+
+def pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of at most 256 KiB: what is held and copied on the way is that small."""
+    for chunk in chunks:
+        for at in range(0, len(chunk), _PIECE):
+            yield chunk[at : at + _PIECE]
 
 
 def _cipher(file_key: bytes, nonce: bytes) -> ChaCha20Poly1305:
