@@ -144,6 +144,42 @@ def test_a_killed_upload_leaves_nothing_visible_and_is_tidied(container, swift):
     assert container.names() == []
 
 
+@pytest.mark.parametrize(
+    "call", ["delete('key')", "delete_many(['key'])", "put('key', [b'x' * (5 << 20), b'y'])"]
+)
+def test_a_killed_delete_or_replacement_leaves_no_half_of_an_object(container, call):
+    """Killed between the manifest and the old segments: the crash comments in `store` and `upload`."""
+    script = """
+        import os, signal, sys
+        from rootcellar.stores.swift import segments
+        from rootcellar.stores import EnvironmentCredentials, open_store
+
+        os.environ |= {"T_USERNAME": sys.argv[2], "T_PASSWORD": sys.argv[3]}
+        store = open_store(sys.argv[1], credentials=EnvironmentCredentials("T_"))
+        store.probe()
+        remove = segments.remove
+        def killed(client, names, operation):
+            names = list(names)
+            if any(".segments/" in name for name in names):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return remove(client, names, operation)
+        segments.remove = killed
+        store.CALL
+    """.replace("CALL", call)
+    store = swift_store(container, "etcd")
+    store.put("key", [content(SMALL_PART + 1)])
+    store.put("other", [content(SMALL_PART + 1)])
+    url = f"swift://{container.name}/etcd?auth={container.auth}&part-size=5MiB"
+    assert run_script(script, url, container.user, container.password).returncode == -9
+    left = ["key", "other"] if call.startswith("put") else ["other"]
+    assert keys_of(store.list()) == left
+    assert all(sum(map(len, store.get(key))) == SMALL_PART + 1 for key in left)
+    assert len(unused_segments(container)) == 2
+    assert store.abort_leftovers(NOW) == 1
+    assert unused_segments(container) == []
+    assert all(sum(map(len, store.get(key))) == SMALL_PART + 1 for key in left)
+
+
 def test_a_lost_segment_is_told(container, store):
     store.put("key", [content(SMALL_PART + 1)])
     container.ask("DELETE", segments_in(container)[1])

@@ -1,7 +1,7 @@
 """Alibaba Cloud OSS, through its S3 interface.
 
 Chosen over the vendor's own library because all of it but one header runs against real S3 servers in our
-tests, and because that library is 6 MB for what boto3 does already.  What differs from S3: buckets are hosts,
+tests, and that library could be run against nothing.  What differs from S3: buckets are hosts,
 never paths; a create is asked for by `x-oss-forbid-overwrite`, and refused with 409 FileAlreadyExists;
 nothing replaces by etag.  Whether a bucket honours the header is found out by the store's probe, as with
 every S3.
