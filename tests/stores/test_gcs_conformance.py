@@ -71,7 +71,7 @@ class TestGcsStoreOnABadLine(TestGcsStoreWithFakeUploads):
 
     @pytest.fixture
     def decorate(self):
-        return places.retrying
+        return places.all_of_them
 
     @pytest.fixture(scope="class")
     @classmethod

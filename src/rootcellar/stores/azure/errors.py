@@ -31,7 +31,11 @@ _CODES: dict[str, _Meaning] = {
     "AuthenticationFailed": (DeniedError, "the signature does not match", _KEY),
     "InvalidAuthenticationInfo": (DeniedError, "the store does not take the token", "get a fresh token"),
     "NoAuthenticationInformation": (DeniedError, "no credentials", "set them in the configuration"),
-    "AuthorizationFailure": (DeniedError, "access denied", _ROLE),
+    "AuthorizationFailure": (
+        DeniedError,
+        "access denied",
+        "look at the storage key, the account's firewall, role assignments and the permissions of a SAS",
+    ),
     "AuthorizationPermissionMismatch": (DeniedError, "access denied", _ROLE),
     "InsufficientAccountPermissions": (DeniedError, "access denied", _ROLE),
     "AccountIsDisabled": (DeniedError, "the account is disabled", "ask who owns the account"),

@@ -96,9 +96,14 @@ class Upload:
         def send() -> None:
             if self._stop.is_set():
                 raise StoreError(f"{self._where}: given up", operation="put")
-            query = {"comp": "block", "blockid": name}
             self._client.send(
-                "PUT", self._key, "put", query=query, headers={"Content-MD5": md5(body)}, body=body
+                "PUT",
+                self._key,
+                "put",
+                query={"comp": "block", "blockid": name},
+                headers={"Content-MD5": md5(body)},
+                body=body,
+                needs=("x-ms-request-id",),
             )
 
         Attempts(self._backoff).run(send)
@@ -145,7 +150,7 @@ class Upload:
             return error
         if self._condition:  # who takes blocks away has made an object, or removed the one we are to replace
             return AlreadyExistsError(f"{self._where}: another was faster", operation="put")
-        return TransientError(
+        return StoreError(
             f"{self._where}: another writer of the same key took our blocks away",
             hint="look for a second agent on this prefix",
             operation="put",

@@ -224,16 +224,17 @@ class Upload:
         said = None if found is None else found.get("crc32c")
         if found is None or said is None or said == _base64(crc):
             return found
-        self._client.send(
-            "DELETE",
-            self._client.object(self._key),
-            "put",
-            key=self._key,
-            query={"generation": str(found["generation"])},
-        )
-        raise StoreError(
+        error = StoreError(
             f"{self._where}: the bytes were damaged on the way", hint="put it again", operation="put"
         )
+        query = {"generation": str(found["generation"])}
+        try:
+            self._client.send("DELETE", self._client.object(self._key), "put", key=self._key, query=query)
+        except NotFoundError:
+            pass  # it is gone already
+        except StoreError as kept:
+            error.add_note(f"the damaged object was left behind: {kept}")
+        raise error
 
     def _resource(self, found: dict[str, Any]) -> dict[str, Any]:
         if not str(found.get("generation", "")).isdecimal():
