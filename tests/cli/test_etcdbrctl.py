@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -409,3 +410,18 @@ def test_server_and_wrapper_play_the_whole_protocol(tmp_path, etcd, monkeypatch)
                 beside.kill()
     assert (data_dir / ".rootcellar-quarantine").is_dir()
     assert Path(tmp_path / "bucket" / "main" / "v2").is_dir()
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_test_that_the_page_names_exists():
+    page = (ROOT / "docs" / "as-etcd-backup-restore.md").read_text()
+    sources = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    named = set(re.findall(r"`(test_\w+(?:\.py)?)`", page))
+    assert len(named) > 20
+    for name in named:
+        if name.endswith(".py"):
+            assert name in sources
+        else:
+            assert any(f"def {name}(" in source for source in sources.values()), name

@@ -87,6 +87,7 @@ def _variables() -> Iterator[str]:
 
 
 def _exit_codes() -> Iterator[str]:
+    _import_verbs()
     yield "| 0 | | done |"
     yield "| 1 | `error` | a mistake in rootcellar, or an error of the operating system |"
     found: list[type[errors.RootcellarError]] = [errors.RootcellarError, *below(errors.RootcellarError)]
@@ -96,6 +97,12 @@ def _exit_codes() -> Iterator[str]:
     yield "| 130 | | interrupted (Ctrl-C) |"
     yield "| 141 | | whoever read the output closed it |"
     yield "| 143 | | terminated (SIGTERM) |"
+
+
+def _import_verbs() -> None:
+    """Have every class that a verb brings with it."""
+    for command in table.COMMANDS:
+        import_module(command.module)
 
 
 def below(kind: type[Kind]) -> Iterator[type[Kind]]:
@@ -172,8 +179,7 @@ def replaced(page: str, part: str) -> str:
 
 def output_schema() -> str:
     """The JSON Schema of everything that --output json writes, as JSON."""
-    for command in table.COMMANDS:
-        import_module(command.module)
+    _import_verbs()
     kinds: list[type[Document]] = sorted(below(Document), key=lambda kind: kind.__name__)
     items = [kind.ITEMS for kind in kinds if kind.ITEMS is not None]
     _, parts = msgspec.json.schema_components([*kinds, *items, RestorePlan])
