@@ -40,11 +40,15 @@ class Stand:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Chains of one history, oldest first.  `died`: unix nanoseconds, None for the living one."""
+    """Chains of one history, oldest first.
+
+    `died`: unix nanoseconds, None for the living one.  `cut`: up to where a dead one lives in another line.
+    """
 
     timeline: int
     stands: tuple[Stand, ...]
     died: int | None = None
+    cut: int = -1
 
 
 def living_line(history: History) -> Line:
@@ -72,7 +76,7 @@ def dead_lines(history: History) -> list[Line]:
         ]
         if found:
             died = _died(history, timeline, cut)
-            lines.append(Line(timeline, _stands(found, died), died))
+            lines.append(Line(timeline, _stands(found, died), died, cut))
     return lines
 
 

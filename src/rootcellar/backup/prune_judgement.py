@@ -197,7 +197,8 @@ class Judgement:
             window = self._rules.deltas
             if window is not None and (stand.until is None or stand.until > _ago(self._now, window)):
                 self._kept.chain(stand, f"deltas are kept for {told(window)}")
-            if keep:
+            # A full at a fork lives elsewhere: a dead line wants it for its deltas alone.
+            if keep and (window is None or stand.full.last > line.cut):
                 self._kept.full(stand.full, reason)
                 if window is None:
                     self._kept.deltas(stand, "its full is kept")
