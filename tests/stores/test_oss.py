@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from datetime import timedelta
 
 import pytest
 
@@ -100,8 +101,18 @@ class TestOssStoreOnAFake(Conformance):
 def test_a_bucket_that_ignores_the_header_is_found_out(seaweed, bucket):
     with FakeOss(seaweed) as fake:
         fake.honours = False
-        store = places.s3_store(bucket, endpoint=fake.endpoint, create_header=oss.FORBID_OVERWRITE)
+        store = places.s3_store(
+            bucket, endpoint=fake.endpoint, create_header=oss.FORBID_OVERWRITE, scheme="oss"
+        )
         assert not store.probe().conditional_create
+
+
+def test_what_it_does_not_list_is_not_removed(seaweed, bucket):
+    with FakeOss(seaweed) as fake:
+        fake.lists_uploads = False
+        assert (
+            places.s3_store(bucket, endpoint=fake.endpoint, scheme="oss").abort_leftovers(timedelta(0)) == 0
+        )
 
 
 def test_a_url_and_the_reference_s_layout_open_it(seaweed, bucket, secret):

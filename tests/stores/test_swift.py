@@ -18,7 +18,7 @@ from rootcellar.stores import Create, Retention, RetryingStore
 from rootcellar.stores.swift.options import SwiftOptions
 from tests.stores.conformance import content, exploding
 from tests.stores.places import QUICK, SMALL_PART, keys_of
-from tests.stores.proxy import CutDown, CutUp, Proxy, Reset, refusal
+from tests.stores.proxy import Answer, CutDown, CutUp, Proxy, Reset, refusal
 from tests.stores.scripts import run_script
 from tests.stores.swift_place import segments_in, swift_store, unused_segments
 
@@ -309,6 +309,16 @@ def test_a_broken_download_goes_on_where_it_broke(line, after):
     line.proxy.on(b"GET /v1/AUTH_testbed" + line.path("key"), CutDown(after), times=2)
     assert b"".join(RetryingStore(line.store, QUICK).get("key")) == body
     assert line.proxy.fired == 2
+
+
+def test_half_a_line_of_an_answer_is_not_believed(line):
+    """The object has 1234 bytes; the connection breaks within that number."""
+    line.store.probe()
+    half = Answer(b'HTTP/1.1 200 OK\r\nEtag: "e"\r\nX-Timestamp: 1795285162.17670\r\nContent-Length: 12')
+    line.proxy.on(b"HEAD ", half)
+    with pytest.raises(TransientError):
+        line.store.stat("key")
+    assert line.proxy.fired == 1
 
 
 def test_bytes_of_two_objects_are_never_mixed(line):

@@ -1,12 +1,12 @@
 """Alibaba Cloud OSS, through its S3 interface.
 
 Chosen over the vendor's own library because all of it but one header runs against real S3 servers in our
-tests, and that library could be run against nothing.  What differs from S3: buckets are hosts,
-never paths; a create is asked for by `x-oss-forbid-overwrite`, and refused with 409 FileAlreadyExists;
-nothing replaces by etag.  Whether a bucket honours the header is found out by the store's probe, as with
-every S3.
+tests, and that library could be run against nothing.  What differs from S3: buckets are hosts, never paths; a
+create is asked for by `x-oss-forbid-overwrite`, and refused with 409 FileAlreadyExists; nothing replaces by
+etag.  Whether a bucket honours the header is found out by the store's probe, as with every S3.
 
-Source: Alibaba's "Use Amazon S3 SDKs to access OSS" and "PutObject".  Not run against the real service.
+Source: Alibaba's pages "Accessing OSS with the AWS SDK", "Compatibility with Amazon S3" and, for the header,
+"Prevent objects from being overwritten" and error 0042-00000214.  Not run against the real service.
 """
 
 from __future__ import annotations

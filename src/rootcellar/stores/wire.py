@@ -1,26 +1,30 @@
 """HTTP for providers that speak plain REST: one pool of connections, one way to fail.
 
-Bytes leave for Azure Blob and Google Cloud Storage here only.  Nothing is tried again: what may be repeated
-is for whoever knows what the request meant (`rootcellar.stores.backoff`).  Redirects are not followed,
-because a token must not go where an answer points.  The machine's proxy (`https_proxy`, `no_proxy`) is used.
+Bytes leave for Azure Blob, Google Cloud Storage and Swift here only.  Nothing is tried again: what may be
+repeated is for whoever knows what the request meant (`rootcellar.stores.backoff`).  Redirects are not
+followed, because a token must not go where an answer points.  The machine's proxy (`https_proxy`, `no_proxy`)
+is used.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 from dataclasses import dataclass, field
-from http.client import HTTPException
-from typing import TYPE_CHECKING
+from http.client import HTTPException, HTTPResponse, IncompleteRead
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, SSLError
 
 from rootcellar.errors import StoreError, TransientError
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator, Mapping
 
 CHUNK = 1 << 18
@@ -148,8 +152,43 @@ class Wire:
                 if proxy is None
                 else urllib3.ProxyManager(proxy, num_pools=4, maxsize=_CONNECTIONS, ca_certs=self._ca_file)
             )
+            made.pool_classes_by_scheme = {"http": _Pool, "https": _SecurePool}
             self._managers.setdefault(proxy, made)
         return self._managers[proxy]
+
+
+class _WholeLines(io.BufferedReader):
+    """A connection's bytes.  The library takes the end of them for the end of a line: half a number of a
+    header, where a connection breaks, would be believed.
+    """
+
+    def readline(self, limit: int | None = -1, /) -> bytes:
+        line = super().readline(limit)
+        if not line.endswith(b"\n") and (limit is None or limit < 0 or len(line) < limit):
+            raise IncompleteRead(line)
+        return line
+
+
+class _Response(HTTPResponse):
+    def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:
+        super().__init__(sock, *arguments, **named)
+        self.fp = _WholeLines(self.fp.detach())
+
+
+class _Connection(HTTPConnection):
+    response_class = _Response
+
+
+class _SecureConnection(HTTPSConnection):
+    response_class = _Response
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _SecurePool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _SecureConnection
 
 
 @contextlib.contextmanager

@@ -44,6 +44,8 @@ class Probe:
         self._bucket = options.bucket
         self._folder = f"{options.base}{FOLDER}"
         self._where = options.url
+        # Others that speak S3 say that they have none; OSS does not list the question among those it knows.
+        self._asks_locks = options.scheme == "s3"
         encryption = options.encryption
         self._write: dict[str, Any] = encryption.for_write() if encryption else {}
         self._read: dict[str, Any] = encryption.for_read() if encryption else {}
@@ -63,7 +65,7 @@ class Probe:
                 conditional_replace=self._refuses(key, IfMatch=_ABSENT_ETAG),
                 conditional_multipart=create and self._refuses_parts(key),
                 versions=self._has_version(key),
-                object_lock=locks.bucket_locks(self._client, self._bucket, self._where),
+                object_lock=self._asks_locks and locks.bucket_locks(self._client, self._bucket, self._where),
             )
         finally:
             for made in self._made:

@@ -174,7 +174,9 @@ class S3Store:
         locks.write(self._client(), self._name(key, version), self._where(key), retention)
 
     def abort_leftovers(self, older_than: timedelta) -> int:
-        """Multipart uploads begun more than `older_than` ago, by the store's clock."""
+        """Multipart uploads begun more than `older_than` ago, by the store's clock.  None where the store
+        does not list them: there, a lifecycle rule of the bucket has to.
+        """
         aborted = 0
         marker: dict[str, Any] = {}
         while True:
@@ -187,7 +189,8 @@ class S3Store:
                         "Bucket",
                     )
             except StoreError as error:
-                if code(error) == "NoSuchUpload":  # some servers' way to say that there are none
+                # The first is some servers' way to say that there are none.
+                if code(error) == "NoSuchUpload" or isinstance(error, UnsupportedError):
                     return aborted
                 raise
             newest = said_at(answer) + timedelta(seconds=1) - older_than  # that clock counts whole seconds
