@@ -30,7 +30,7 @@ from rootcellar.etcd.client import EtcdClient
 from rootcellar.mvcc.hashkv import hash_kv
 from rootcellar.stores.file import FileStore
 from testbed.ports import free_port
-from tests.agent.door_scene import ask, break_pages, eventually, write
+from tests.agent.door_scene import ask, break_pages, eventually, lived, write
 
 SECOND = 10**9
 
@@ -410,6 +410,51 @@ def test_server_and_wrapper_play_the_whole_protocol(tmp_path, etcd, monkeypatch)
                 beside.kill()
     assert (data_dir / ".rootcellar-quarantine").is_dir()
     assert Path(tmp_path / "bucket" / "main" / "v2").is_dir()
+
+
+def test_snapshot_captures_a_running_etcd_until_it_is_told_to_end(etcd, tmp_path, monkeypatch):
+    member = lived(etcd, "3.6")
+    for name in ("HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    store = FileStore(tmp_path / "bucket")
+    command = [
+        *(sys.executable, "-m", "rootcellar", "etcdbrctl", "snapshot", f"--endpoints={member.endpoint}"),
+        *("--storage-provider=Local", "--store-container=bucket", "--delta-snapshot-period=1s"),
+        *("--compression-policy", "zlib"),
+    ]
+
+    def reached():
+        return max((int(info.key.split("-")[2]) for info in store.list() if info.key[:3] == "v2/"), default=0)
+
+    with (tmp_path / "log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            eventually(lambda: reached() == 41)
+            with EtcdClient([member.endpoint]) as client:
+                write(client, 3, b"more")
+            eventually(lambda: reached() == 44)
+            process.terminate()
+            assert process.wait(40) == 0
+        finally:
+            process.kill()
+    assert all(info.key.endswith(".zlib") for info in store.list() if info.key[:3] == "v2/")
+
+
+def test_initialize_speaks_for_a_member_of_several(etcd, cli, tmp_path, monkeypatch):
+    """Its configuration names three, so it asks the cluster, and joins it."""
+    first = etcd.start("3.6", "main-0", flags=("--strict-reconfig-check=false",))
+    peers = [first.peer_url, *(f"http://127.0.0.1:{free_port()}" for _ in range(2))]
+    shared = {
+        "initial-cluster": ",".join(f"main-{n}={url}" for n, url in enumerate(peers)),
+        "initial-advertise-peer-urls": {f"main-{n}": [url] for n, url in enumerate(peers)},
+    }
+    (tmp_path / "etcd.conf.yaml").write_text(yaml.safe_dump(shared))
+    monkeypatch.setenv("ETCD_CONF", str(tmp_path / "etcd.conf.yaml"))
+    monkeypatch.setenv("POD_NAME", "main-1")
+    words = (f"--service-endpoints={first.endpoint}", f"--data-dir={tmp_path}/data")
+    result = cli("etcdbrctl", "initialize", *words)
+    assert (result.code, result.out) == (0, "join the cluster as a learner: main-1 is new to the cluster\n")
+    with EtcdClient([first.endpoint]) as client:
+        assert [each.peer_urls for each in client.member_list() if each.is_learner] == [(peers[1],)]
 
 
 ROOT = Path(__file__).parents[2]
