@@ -276,9 +276,9 @@ def test_bytes_of_two_objects_are_never_mixed(line):
 # listings and refusals
 
 
-def test_half_a_listing_is_not_believed(line):
+def test_a_listing_without_its_body_is_not_believed(line):
     line.direct.put("key", [b"x"])
-    line.proxy.on(b"maxResults=", Answer(b"HTTP/1.1 200 OK\r\nContent-Type: app"))
+    line.proxy.on(b"maxResults=", Answer(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"))
     with pytest.raises(TransientError, match="cannot be read"):
         list(line.store.list())
     assert keys_of(line.store.list()) == ["key"]
