@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
@@ -18,6 +17,7 @@ from rootcellar.backup.chain import Latest, chains, plan_chain
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore
 from tests.agent.agents import wait_until
+from tests.agent.commands import run
 from tests.backup import ebr_rules
 from tests.backup.capture_scene import Scene, Writers
 from tests.backup.plans import restore_members
@@ -98,8 +98,6 @@ def test_an_agent_that_is_killed_again_and_again_while_writers_go_on_loses_nothi
 
 
 def test_commands_beside_a_running_agent_go_through_it(agents, scene, url, monkeypatch):
-    from tests.agent.commands import run  # noqa: PLC0415  beside its one use
-
     agent = agents.start([scene.member.endpoint], url, delta="1h")
     agent.wait_reached(2)
     last = scene.write(3)
@@ -113,16 +111,21 @@ def test_commands_beside_a_running_agent_go_through_it(agents, scene, url, monke
     assert (status["agent"]["revision"], status["agent"]["leads"], status["behind"]) == (last, True, 0)
 
 
-def test_a_final_full_asked_of_the_agent_begins_a_new_chain_with_the_next_session(agents, scene, url):
-    agent = agents.start([scene.member.endpoint], url, delta="1h")
+def test_behind_a_final_full_nothing_is_taken_before_something_changes(agents, scene, url):
+    agent = agents.start([scene.member.endpoint], url)
     agent.wait_reached(2)
-    agent.ask("/snapshot/full?final=true", "POST")
-    agent.terminate()
-    agent.start()
-    agent.wait_logged(
-        "stored", why=f"{read_catalogue(scene.store).snapshots[-1].key} was meant to be the last"
-    )
-    agent.wait_reached(scene.write(3))
+    key = agent.ask("/snapshot/full?final=true", "POST")["full"]["key"]
+    for again in (False, True):
+        if again:
+            agent.terminate()
+            agent.start()
+            agent.wait_reached(2)
+        before = read_catalogue(scene.store).heartbeat
+        wait_until(lambda b=before: read_catalogue(scene.store).heartbeat not in (b, None), "a heartbeat")
+        assert len(read_catalogue(scene.store).snapshots) == 2
+    last = scene.write(3)
+    agent.wait_logged("stored", why=f"{key} was meant to be the last")
+    agent.wait_reached(last)
     proven(scene)
 
 
@@ -179,21 +182,19 @@ def test_an_agent_that_starts_before_etcd_waits_for_it(agents, etcd, url, direct
 
 
 def test_a_store_that_cannot_be_written_is_told_and_made_up_for(agents, scene, directory, url):
-    if os.geteuid() == 0:
-        blocked = directory / "v2"
-        agent = agents.start([scene.member.endpoint], url)
-        agent.wait_reached(scene.write(3))
-        blocked.rename(directory / "elsewhere")
-        blocked.write_text("in the way")
-        last = scene.write(5)
-        agent.wait_phase("degraded")
-        agent.wait_logged("capture-failed")
-        scene.client.compact(last, physical=True)
-        blocked.unlink()
-        (directory / "elsewhere").rename(blocked)
-        agent.wait_reached(last)
-        agent.wait_phase("leader")
-        agent.wait_reached(scene.write(3))
+    blocked = directory / "v2"
+    agent = agents.start([scene.member.endpoint], url)
+    agent.wait_reached(scene.write(3))
+    blocked.rename(directory / "elsewhere")
+    blocked.write_text("in the way")
+    last = scene.write(5)
+    agent.wait_phase("degraded")
+    agent.wait_logged("capture-failed")
+    blocked.unlink()
+    (directory / "elsewhere").rename(blocked)
+    agent.wait_reached(last)
+    agent.wait_phase("leader")
+    agent.wait_reached(scene.write(3))
     agent.terminate()
     catalogue, _ = proven(scene)
     assert len([each for each in catalogue.snapshots if each.is_full]) == 1
@@ -315,8 +316,6 @@ def test_a_foreign_prefix_is_refused_for_as_long_as_it_is_foreign(agents, scene,
 
 
 def test_a_command_that_took_over_is_followed_by_the_agent_again(agents, scene, url, tmp_path):
-    from tests.agent.commands import run  # noqa: PLC0415
-
     agent = agents.start([scene.member.endpoint], url)
     agent.wait_reached(scene.write(3))
     scene.write(3)

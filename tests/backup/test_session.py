@@ -552,3 +552,63 @@ def test_the_epoch_of_a_caller_is_kept(scene):
         assert session.epoch == epoch
         session.full()
     assert read_catalogue(scene.store).epoch == epoch
+
+
+def test_behind_a_final_full_nothing_is_wanted_before_something_changes(scene):
+    scene.write(3)
+    with opened(scene) as session:
+        with Collecting(session, 0.2) as collecting:
+            full = session.full(final=True)
+            collecting.more(3)
+            assert collecting.needs == [Need.FIRST] * len(collecting.needs)
+        assert session.collect().need is None
+        assert session.point.revision == full.record.last_revision
+    with opened(scene) as session:
+        assert session.collect().need is None
+        last = scene.write(2)
+        assert session.collect().need.need is Need.FINAL
+        assert session.full().record.last_revision == last
+        assert session.collect().need is None
+    proven(scene)
+
+
+def test_two_writers_never_give_one_name_to_two_objects(scene):
+    """The older one is paused behind its claim; the newer one cuts the same revisions in that second."""
+    scene.write(3)
+    now = utc_now()
+    with opened(scene, clock=lambda: now) as older:
+        older.full()
+        scene.write(3)
+        claimed = threading.Event()
+        going_on = threading.Event()
+        object.__setattr__(publisher_of(older), "store", PausedBehindClaim(scene.store, claimed, going_on))
+        with Collecting(older, 0) as collecting:
+            assert claimed.wait(60)
+            with opened(scene, clock=lambda: now) as newer:
+                (published,) = newer.collect().written
+                going_on.set()
+                wait_until(lambda: collecting.error is not None)
+                assert isinstance(collecting.error, FencedError)
+                collecting.error = None
+            assert published.key not in older_names(scene.store)
+    proven(scene)
+
+
+def older_names(store):
+    return {each.key for each in read_catalogue(store).tombstones}
+
+
+class PausedBehindClaim(StoreDecorator):
+    """A store whose caller is paused right behind its claim."""
+
+    def __init__(self, inner, claimed, going_on):
+        super().__init__(inner)
+        self.claimed = claimed
+        self.going_on = going_on
+
+    def put(self, key, chunks, *, condition=None):
+        info = self.inner.put(key, chunks, condition=condition)
+        if key.startswith("catalogue/claims/"):
+            self.claimed.set()
+            assert self.going_on.wait(60)
+        return info

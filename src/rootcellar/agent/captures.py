@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -49,7 +50,9 @@ SPARING = 900.0
 _BLOCKING = frozenset(Need) - {Need.AUTH, Need.EBR}
 _OF_ETCD = (Fault.ETCD_UNAVAILABLE, Fault.ETCD_DENIED, Fault.ETCD)
 _OF_STORE = (Fault.STORE_UNAVAILABLE, Fault.STORE_DENIED, Fault.STORE)
-_OURS = (*_OF_ETCD, *_OF_STORE, Fault.FENCED, Fault.FOREIGN, Fault.CONFIG, Fault.INTERNAL)
+_OURS = (*_OF_ETCD, *_OF_STORE, Fault.FENCED, Fault.FOREIGN, Fault.INTERNAL)
+FAULTS = (*_OURS, Fault.GAP)
+"""What can only be wrong while this agent leads."""
 
 
 @dataclass(eq=False, slots=True)
@@ -88,7 +91,7 @@ class Captures:
         self._full: asyncio.Task[Captured | None] | None = None
         self._waiters: list[_Waiter] = []
         self._wake = asyncio.Event()
-        self._finishing = False
+        self._finishing: float | None = None
         self._ended_by: RootcellarError | None = None
         self._spared_until = 0.0
         self.opened = asyncio.Event()
@@ -98,7 +101,7 @@ class Captures:
     async def run(self) -> None:
         """Until cancelled, or finished."""
         try:
-            while not self._finishing:
+            while self._finishing is None:
                 try:
                     await self._stay()
                 except ForkedError as error:
@@ -111,7 +114,7 @@ class Captures:
 
     async def finish(self) -> None:
         """Have a last delta cut, then end."""
-        self._finishing = True
+        self._finishing = time.monotonic()
         if self._session is not None:
             self._session.cut()
         self._wake.set()
@@ -124,7 +127,7 @@ class Captures:
         Raises FencedError where this agent writes nothing, and what stopped the attempt.
         """
         session = self._the_session()
-        waiter = _Waiter(self._clock.monotonic(), asyncio.get_running_loop().create_future())
+        waiter = _Waiter(time.monotonic(), asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         session.cut()
         self._wake.set()
@@ -225,7 +228,7 @@ class Captures:
                 continue
             if self._ended_by is not None:
                 raise self._ended_by
-            if self._finishing:
+            if self._finishing is not None and session.asked_at >= self._finishing:
                 return
             if every is None:
                 await self._wake.wait()
@@ -273,15 +276,16 @@ class Captures:
             return None
         running = self._full is not None and not self._full.done()
         if need.need in _BLOCKING:
-            # Nothing is stored until this full is: that is a gap unless it is the first.
-            self._board.fault(Fault.GAP, f"deltas cannot go on: {need.reason}")
+            # Nothing is stored until this full is: that is a gap, unless nothing was to be stored before.
+            if need.need not in (Need.FIRST, Need.FINAL):
+                self._board.fault(Fault.GAP, f"deltas cannot go on: {need.reason}")
         elif running or self._clock.monotonic() < self._spared_until:
             return None
         else:
             self._spared_until = self._clock.monotonic() + SPARING
         task = self._full if running else self._begin_full(session, need.reason)
         assert task is not None  # noqa: S101  one or the other
-        if self._waiters or self._finishing:
+        if self._waiters or self._finishing is not None:
             return await asyncio.shield(task)
         while need.need in _BLOCKING and not task.done() and not session.is_following:
             await asyncio.wait({task}, timeout=0.1)
@@ -357,7 +361,7 @@ class Captures:
         """Say what is wrong, and wait before the next attempt."""
         fault = rule_for(error).fault
         pause = self._backoff.pause(error)
-        if self._finishing:
+        if self._finishing is not None:
             pause = min(pause, 0.5)
         self._journal.failures[fault] += 1
         self._board.fault(fault, str(error))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from rootcellar.agent import doorway, leadership
 from rootcellar.agent.board import Board
-from rootcellar.agent.captures import Captures
+from rootcellar.agent.captures import FAULTS, Captures
 from rootcellar.agent.errands import full_job
 from rootcellar.agent.jobs import Diary, Errand, keep
 from rootcellar.agent.journal import Journal
@@ -282,6 +282,7 @@ class Agent:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        self.board.clear(*FAULTS)
 
     # what jobs need, and others ask for
 

@@ -236,6 +236,7 @@ class DeltaStream:
             pass
         facts = self._facts
         assert facts is not None  # noqa: S101  read before the watch began
+        self._publisher.taken.update(self._publisher.claimed(cut.start))
         name = self._publisher.unused(
             lambda second: names.delta(cut.start, cut.last, second, self._suffix), int(cut.cut_at.timestamp())
         )

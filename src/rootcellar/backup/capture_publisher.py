@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -85,6 +86,9 @@ def used_keys(catalogue: Catalogue) -> set[str]:
         + [each.key for each in catalogue.tombstones]
         + [each.key for each in catalogue.lost]
     )
+
+
+_TWO_WRITERS = "two agents write to this prefix; stop one of them, or let the fence decide"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +170,19 @@ class Publisher:
         self._go_on()
         fence.claim_slot(self.store, self.epoch, name, sha256, self.timeline, at or self.clock())
         # Killed here: the claim alone.
+        if name.key in self.claimed(name.start):
+            # A writer of another epoch, perhaps one that was paused, means another object by the same name.
+            raise FencedError(f"{name.key} is claimed by another writer, too", hint=_TWO_WRITERS)
         try:
             self.store.put(name.key, tapped(stored, self._watched), condition=Create())
         except AlreadyExistsError:
             # Perhaps by this very call, whose answer was lost.
             if not self._holds(name.key, sha256):
                 raise
+
+    def claimed(self, start: int) -> set[str]:
+        """The names that other epochs have claimed for a delta that begins at this revision."""
+        return fence.claimed_by_others(self.store, self.epoch, start)
 
     def _holds(self, key: str, sha256: str) -> bool:
         tally = Tally()
@@ -185,7 +196,13 @@ class Publisher:
         Raises FencedError, with the object removed again where the store lets go of it.
         """
         # Killed here: the object without a record.
-        ledger.write_record(self.store, record)
+        try:
+            ledger.write_record(self.store, record)
+        except AlreadyExistsError as error:
+            # Of an object by the same name, which its writer has removed again: it does not describe ours.
+            fenced = FencedError(f"{record.key} was recorded by another writer", hint=_TWO_WRITERS)
+            self._take_back(record, fenced)
+            raise fenced from error
         # Killed here: all is there, only nobody looked whether another writer had taken over.
         try:
             fence.check_epoch(self.store, self.epoch)
@@ -195,14 +212,15 @@ class Publisher:
 
     def _take_back(self, record: Record, error: FencedError) -> None:
         snapshot = Snapshot(record.name, record.key, record.stored_size, record.timeline, record)
-        ledger.write_tombstone(
-            self.store,
-            snapshot,
-            reason=f"published too late: {error.message}",
-            by=self.epoch.writer,
-            epoch=self.epoch.number,
-            now=self.clock(),
-        )
+        with suppress(AlreadyExistsError):  # of an object by the same name
+            ledger.write_tombstone(
+                self.store,
+                snapshot,
+                reason=f"published too late: {error.message}",
+                by=self.epoch.writer,
+                epoch=self.epoch.number,
+                now=self.clock(),
+            )
         # Killed here: a tombstone beside its object, which the next prune removes.
         try:
             self.store.delete(record.key)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from rootcellar.backup import documents, keys
 from rootcellar.backup.names import Kind
 from rootcellar.backup.ownership import Claim, Epoch, Heartbeat
-from rootcellar.errors import AlreadyExistsError, FencedError, NotFoundError, UsageError
+from rootcellar.errors import AlreadyExistsError, FencedError, NotFoundError, RecordError, UsageError
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -100,6 +100,20 @@ def claim_slot(
     )
     documents.put_once(store, keys.claim(name.start, epoch.number), claim)
     return claim
+
+
+def claimed_by_others(store: Store, epoch: Epoch, start: int) -> set[str]:
+    """The keys that claims of other epochs have for a delta that begins at revision `start`."""
+    prefix = keys.claim(start, 0).partition("_")[0] + "_"
+    mine = keys.claim(start, epoch.number)
+    found = set()
+    for info in store.list(prefix):
+        if info.key != mine:
+            try:
+                found.add(documents.fetch(store, info.key, Claim).key)
+            except (NotFoundError, RecordError):
+                continue  # removed meanwhile, or damaged: nobody can publish by it any more
+    return found
 
 
 def beat(store: Store, epoch: Epoch, revision: int, timeline: int, now: datetime) -> Heartbeat:

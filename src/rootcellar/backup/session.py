@@ -191,18 +191,21 @@ class Session:
         tick = _Tick(self, deadline)
         stream = self._stream_when_there(tick)
         if stream is None:
-            return Deltas((), 0, self.need)
+            return self._without_stream(tick)
         try:
             done = stream.take(tick)
         except EOFError as error:
-            raise FencedError("the session was closed", hint="open a new one") from error
+            if self._is_closed:
+                raise FencedError("the session was closed", hint="open a new one") from error
+            return Deltas((), 0)  # a final full has ended the stream; the next call says what is wanted
         finally:
             if stream.last is not None:
                 self.last_delta = stream.last
         if done.need is not None and done.need.need is Need.COMPACTED:
             self._end_stream(done.need)
         elif self.need is not None:
-            done = replace(done, need=self.need)
+            # Behind a full that has become final meanwhile the next call says what is wanted.
+            done = replace(done, need=None if self._is_final() else self.need)
         elif tick.asked is not None and done.revision >= tick.asked.revision:
             self._reach(tick.asked)
         return done
@@ -247,9 +250,27 @@ class Session:
     def _stream_when_there(self, tick: _Tick) -> DeltaStream | None:
         """The stream; where it waits for a full that is under way, that is waited for until the tick."""
         with self._changed:
-            while self._stream is None and self._fulls.locked() and not self._is_closed and not tick.is_due():
+            while (
+                self._stream is None
+                and (self._fulls.locked() or self._is_final())
+                and not self._is_closed
+                and not tick.is_due()
+            ):
                 self._changed.wait(_SLICE)
             return self._stream
+
+    def _is_final(self) -> bool:
+        """Whether the newest full was meant to be the last: nothing is wanted until something changes."""
+        return self.need is not None and self.need.need is Need.FINAL
+
+    def _without_stream(self, tick: _Tick) -> Deltas:
+        newest = self.last_full.snapshot if self.last_full is not None else self._newest_full
+        if self._is_final() and newest is not None:
+            tick()
+            if tick.asked is not None and tick.asked.revision == newest.last:
+                self._reach(tick.asked)
+                return Deltas((), newest.last)
+        return Deltas((), 0, self.need)
 
     def _end_stream(self, need: NeedFull) -> None:
         with self._changed:
@@ -339,6 +360,8 @@ class Session:
             self.need = None
             self.last_full = captured
         self._reach(RecoveryPoint(record.last_revision, asked))
+        if record.name.final:
+            self._end_stream(NeedFull(Need.FINAL, f"{captured.key} was meant to be the last"))
 
     def _is_unchanged(self) -> bool:
         newest = self.last_full.snapshot if self.last_full is not None else self._newest_full

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _UNAVAILABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 _LEARNER = "not supported for learner"
 # A server that is being killed resets its streams, and gRPC tells that as a call that was cancelled.
-_NOT_NOW = ("no leader", "context deadline exceeded", "RST_STREAM", _LEARNER)
+_NOT_NOW = ("no leader", "raft proposal dropped", "context deadline exceeded", "RST_STREAM", _LEARNER)
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old")
 # What gRPC says before anything of a call has left this machine.
 _NEVER_SENT = ("failed to connect to all addresses", "errors resolving")
