@@ -366,6 +366,9 @@ def test_a_member_that_lost_its_data_joins_again_with_all_of_it(etcd, etcd_line)
         assert listed == {"m1": False, "m3": False, "new": True}
         join(own, members, client)
         assert own.hash_kv() == members[0].hash_kv()
+        own.kill()
+        again = initialize(beside(members, own, client), Mode.FULL)
+        assert again.plan.deed is Deed.KEEP, again.found
 
 
 def test_a_member_killed_between_leaving_and_joining_ends_it_at_the_next_start(three):

@@ -9,6 +9,7 @@ import pytest
 
 from rootcellar.agent.validation import Mode, Status, Validation, against_store, keep_guard, validate
 from rootcellar.etcd.client import EtcdClient
+from testbed.etcd import start_together
 from tests.agent.door_scene import break_pages, damage, lived, write
 
 MODES = list(Mode)
@@ -46,6 +47,26 @@ def test_what_is_found_valid_is_what_etcd_starts_on(killed):
         header = client.header()
     assert (found.member_id, found.cluster_id) == (header.member_id, header.cluster_id)
     assert found.revision <= header.revision <= found.revision + found.reserve
+
+
+def test_members_that_took_and_sent_raft_snapshots_are_valid_when_they_are_killed(etcd, etcd_line):
+    """Also a follower that was away for so long that it was sent a database."""
+    flags = ("--snapshot-count=50", "--experimental-snapshot-catchup-entries=10")
+    three = etcd.start_cluster(etcd_line, flags=flags if etcd_line == "3.5" else flags[:1])
+    late = three[2]
+    with EtcdClient([member.endpoint for member in three[:2]]) as client:
+        write(client, 100)
+        late.kill()
+        write(client, 400)
+        late.start()
+        write(client, 20)
+    for member in three:
+        member.kill()
+    for member in three:
+        found = validate(member.data_dir, Mode.FULL)
+        assert found.valid, found
+    start_together(three)
+    assert len({member.hash_kv() for member in three}) == 1
 
 
 def test_looking_changes_nothing(dead):
