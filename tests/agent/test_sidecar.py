@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from dataclasses import dataclass
 
 import pytest
+from starlette.responses import Response
+from starlette.routing import Route
 
 from rootcellar.agent.members import MemberControl
-from rootcellar.agent.sidecar import AgentSnapshotter, tend
+from rootcellar.agent.sidecar import AgentSnapshotter, stop_wrapper, tend
 from rootcellar.backup import names
 from rootcellar.errors import FencedError
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore
 from testbed.ports import free_port
-from tests.agent.door_scene import captured, closed_port, eventually, lived
+from tests.agent.door_scene import captured, closed_port, eventually, lived, served
 
 RELAXED = ("--strict-reconfig-check=false",)
 
@@ -117,3 +120,21 @@ def test_only_a_leader_is_healthy():
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
+def test_the_wrapper_is_told_to_stop_and_its_absence_is_only_logged(tls, authority, caplog):
+    heard = []
+
+    async def stop(request):
+        heard.append(request.method)
+        return Response(b"")
+
+    pair = {"cert": authority.server.certificate, "key": authority.server.key} if tls else {}
+    with served(lambda: [Route("/stop", stop, methods=["POST"])], **pair) as url:
+        port = int(url.rpartition(":")[2])
+        stop_wrapper("https" if tls else "http", str(authority.ca), port)
+    assert heard == ["POST"]
+    with caplog.at_level(logging.WARNING):
+        stop_wrapper("http", None, port)
+    assert "was not told to restart" in caplog.text

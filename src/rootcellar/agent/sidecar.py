@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import urllib.request
 from contextlib import suppress
 from functools import partial
@@ -136,13 +137,13 @@ async def tend(
         await asyncio.sleep(period)
 
 
-def stop_wrapper(scheme: str = "http") -> None:
-    """Have the wrapper beside us end its etcd; its container starts again."""
-    request = urllib.request.Request(  # noqa: S310  our own http(s)
-        f"{scheme}://localhost:{WRAPPER_PORT}/stop", method="POST", data=b""
-    )
+def stop_wrapper(scheme: str = "http", ca: str | None = None, port: int = WRAPPER_PORT) -> None:
+    """Have the wrapper beside us end its etcd; its container starts again.  A failure is logged."""
+    url = f"{scheme}://localhost:{port}/stop"
+    request = urllib.request.Request(url, method="POST", data=b"")  # noqa: S310  our own http(s)
     try:
-        with urllib.request.urlopen(request, timeout=5):  # noqa: S310  as above
+        context = ssl.create_default_context(cafile=ca) if scheme == "https" else None
+        with urllib.request.urlopen(request, timeout=5, context=context):  # noqa: S310  as above
             pass
     except OSError as error:
         _log.warning("the wrapper was not told to restart etcd: %s", error)

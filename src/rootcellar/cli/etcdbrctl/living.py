@@ -177,13 +177,15 @@ async def _tend(
     configuration: Configuration, environ: Mapping[str, str], local: EtcdClient, service: EtcdClient
 ) -> None:
     shared = before.shared_config(environ)
-    scheme = "https" if configuration.get(Connection).endpoints[0].startswith("https") else "http"
+    said = configuration.get(Connection)
+    scheme = "https" if said.endpoints[0].startswith("https") else "http"
+    restart = partial(stop_wrapper, scheme, said.ca or None)
     await tend(
         local,
         MemberControl(service),
         shared.peer_urls if shared is not None else (),
         configuration.get(Election).period / SECOND,
-        restart=partial(stop_wrapper, scheme) if configuration.get(Upkeep).wrapper else None,
+        restart=restart if configuration.get(Upkeep).wrapper else None,
     )
 
 
