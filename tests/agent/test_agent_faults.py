@@ -1,0 +1,112 @@
+"""More of what befalls an agent: credentials, alarms, TLS."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.error
+import urllib.request
+from contextlib import suppress
+
+import pytest
+
+from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.errors import EtcdError
+from rootcellar.etcd.client import EtcdClient
+from rootcellar.stores.file import FileStore
+from tests.agent.agents import wait_until
+from tests.agent.commands import run
+
+
+@pytest.fixture
+def url(tmp_path):
+    return f"file://{tmp_path / 'store'}"
+
+
+def test_wrong_credentials_are_told_and_right_ones_are_taken_without_a_restart(
+    agents, etcd, bucket, tmp_path
+):
+    member = etcd.start("3.6")
+    member.etcdctl("put", "a", "b")
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    (keys / "accessKeyID").write_text(bucket.access_key)
+    (keys / "secretAccessKey").write_text("wrong" + bucket.secret_key)
+    url = f"s3://{bucket.name}/agent-credentials?endpoint={bucket.endpoint}&region={bucket.region}"
+    agent = agents.make([member.endpoint], url, "--credentials", f"dir:{keys}").start()
+    agent.wait_logged("capture-failed", fault="store-denied")
+    assert agent.phase() == "degraded"
+    (keys / "secretAccessKey").write_text(bucket.secret_key)
+    agent.wait_reached(2)
+    agent.wait_phase("leader")
+    assert agent.terminate() == 0
+    assert bucket.secret_key not in agent.log_path.read_text()
+
+
+def test_an_etcd_without_space_is_told_and_still_backed_up(agents, etcd, url, tmp_path):
+    member = etcd.start("3.6", flags=("--quota-backend-bytes", str(4 << 20)))
+    with EtcdClient([member.endpoint]) as client:
+        client.put(b"a", b"b")
+        agent = agents.start([member.endpoint], url)
+        agent.wait_reached(2)
+        number = 0
+        while not client.alarms():
+            number += 1
+            with suppress(EtcdError):  # the one that raises the alarm
+                client.put(b"k%d" % number, bytes(200_000))
+        agent.wait_phase("degraded")
+        assert "etcd-nospace" in agent.ask()["faults"]
+        agent.wait_reached(client.header().revision)
+        client.disarm(client.alarms()[0])
+        wait_until(lambda: "etcd-nospace" not in agent.ask()["faults"], "the alarm is forgotten")
+        agent.terminate()
+        assert read_catalogue(FileStore(tmp_path / "store")).damaged == ()
+
+
+def test_with_certificates_http_is_tls_and_takes_a_client_s_in_the_place_of_the_token(
+    agents, etcd, url, authority
+):
+    member = etcd.start("3.6")
+    member.etcdctl("put", "a", "b")
+    agent = agents.make([member.endpoint], url)
+    pair = authority.server
+    http = f"cert: '{pair.certificate}', key: '{pair.key}', client-ca: '{authority.ca}'"
+    text = agent.config.read_text()
+    agent.config.write_text(text.replace("agent: {", f"agent: {{http: {{{http}}}, "))
+    agent.start()
+    wait_until(lambda: agent.doorway, "the door")
+    agent.wait_reached(2)
+    assert run(agent, "status")["agent"]["revision"] == 2
+
+    def status(context):
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
+        with opener.open(f"{agent.doorway.url}/status", timeout=10) as answer:
+            return answer.status
+
+    known = authority.context(authority.client())
+    stranger = ssl.create_default_context(cafile=authority.ca)
+    assert status(known) == 200
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        status(stranger)
+
+
+def test_a_changed_certificate_file_has_everything_opened_anew(agents, etcd, url, authority, tmp_path):
+    member = etcd.start("3.6", tls=authority)
+    member.etcdctl("put", "a", "b")
+    pair = authority.client()
+    cert, key = tmp_path / "client.crt", tmp_path / "client.key"
+    cert.write_bytes(pair.certificate.read_bytes())
+    key.write_bytes(pair.key.read_bytes())
+    agent = agents.make(
+        [member.endpoint], url, "--cacert", authority.ca, "--cert", cert, "--key", key
+    ).start()
+    agent.wait_reached(2)
+    renewed = authority.client()
+    cert.write_bytes(renewed.certificate.read_bytes())
+    key.write_bytes(renewed.key.read_bytes())
+    agent.wait_logged("files-changed")
+    agent.wait_logged("reloaded")
+    member.etcdctl("put", "a", "c")
+    agent.wait_reached(3)
+    assert agent.terminate() == 0
