@@ -110,3 +110,26 @@ def test_a_changed_certificate_file_has_everything_opened_anew(agents, etcd, url
     member.etcdctl("put", "a", "c")
     agent.wait_reached(3)
     assert agent.terminate() == 0
+
+
+def test_retention_and_proofs_run_on_schedules_in_the_agent_s_own_epoch(agents, etcd, url, tmp_path):
+    member = etcd.start("3.6")
+    member.etcdctl("put", "a", "b")
+    agent = agents.make([member.endpoint], url)
+    text = agent.config.read_text().replace("name: main,", "name: main, retention: {limit: 1},")
+    every_minute = "{cron: '* * * * *'}"
+    agent.config.write_text(
+        text.replace("schedules: {", f"schedules: {{prune: {every_minute}, verify: {every_minute}, ")
+    )
+    agent.start()
+    agent.wait_reached(2)
+    for number in range(3):
+        member.etcdctl("put", "a", f"{number}")
+        agent.ask("/snapshot/full", "POST")
+    wait_until(lambda: agent.logged("job-done", job="prune"), "a prune", 100)
+    proof = wait_until(lambda: agent.ask()["lastProof"], "a proof", 100)
+    assert (proof["check"], proof["revision"]) == ("replayed", 5)
+    catalogue = read_catalogue(FileStore(tmp_path / "store"))
+    assert (len([each for each in catalogue.snapshots if each.is_full]), catalogue.epoch.number) == (1, 1)
+    assert "rootcellar_last_proof_age_seconds" in agent.get("/metrics")
+    assert agent.terminate() == 0

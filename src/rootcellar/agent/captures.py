@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rootcellar.agent.logs import Log
     from rootcellar.agent.settings import Settings
     from rootcellar.backup.capture_outcome import Captured, Deltas, NeedFull
+    from rootcellar.backup.ownership import Epoch
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.stores.protocol import Store
 
@@ -120,6 +121,11 @@ class Captures:
         self._wake.set()
 
     # what others ask for
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """That of the session that is open."""
+        return self._session.epoch if self._session is not None else None
 
     async def delta(self) -> Capture:
         """Store everything up to now; with the full that was needed for it, if one was.

@@ -1,4 +1,4 @@
-"""The jobs that every agent has: fulls, and proofs."""
+"""The jobs that an agent can have: fulls, proofs, retention."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from rootcellar.agent.jobs import Job
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.chain import Latest
 from rootcellar.backup.plan_restore import Wish, plan_restore
+from rootcellar.backup.prune import ask, prune
 from rootcellar.backup.records import Check, Result
 from rootcellar.backup.verify import LEVELS, keep_proof, verify
-from rootcellar.errors import FencedError, ProofError
+from rootcellar.errors import FencedError, ProofError, StoreError
 from rootcellar.etcd.process import find_etcd
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rootcellar.agent.captures import Captures
     from rootcellar.agent.jobs import Errand
     from rootcellar.agent.schedule import Cron
+    from rootcellar.backup.prune_values import Rules
     from rootcellar.backup.records import Proof
     from rootcellar.stores.protocol import Store
 
@@ -66,6 +68,22 @@ def verify_job(
         return f"revision {proof.revision}: {', '.join(passed)}"
 
     return Job("verify", cron, run)
+
+
+def prune_job(cron: Cron, rules: Rules) -> Job:
+    """What the retention rules do not keep is deleted at each tick, in the epoch of the open session."""
+
+    async def run(errand: Errand) -> str:
+        store, epoch = errand.store, errand.epoch
+        if store is None or epoch is None:
+            raise FencedError("no session is open, so nothing can be pruned under its fence")
+        live = await errand.thread(lambda: ask(errand.client))
+        done = await errand.thread(lambda: prune(store, rules, writer=errand.writer, epoch=epoch, live=live))
+        for key, error in done.failed.items():
+            raise StoreError(f"{len(done.failed)} objects cannot be deleted, the first {key}: {error}")
+        return f"{len(done.deleted)} objects deleted"
+
+    return Job("prune", cron, run)
 
 
 def _prove(store: Store, level: int, writer: str, scratch: Path | None, etcd: Path | None) -> Proof:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rootcellar.agent.clock import Clock
     from rootcellar.agent.logs import Log
     from rootcellar.agent.schedule import Cron
+    from rootcellar.backup.ownership import Epoch
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.stores.protocol import Store
 
@@ -35,7 +36,10 @@ POLL = 15.0
 
 @dataclass(frozen=True)
 class Errand:
-    """What a job is run with.  `tick` is when it was due; `store` is None where the agent has none."""
+    """What a job is run with.  `tick` is when it was due; `store` is None where the agent has none.
+
+    `epoch` is that of the session that is open, for what has to be done under the fence.
+    """
 
     tick: datetime
     client: EtcdClient
@@ -43,6 +47,7 @@ class Errand:
     writer: str
     log: Log
     name: str
+    epoch: Epoch | None = None
 
     async def thread(self, call: Callable[[], T]) -> T:
         """Run an engine call in a thread."""

@@ -289,7 +289,8 @@ class Agent:
     def errand(self, job: Job, tick: datetime) -> Errand:
         """What a job is run with."""
         assert self._client is not None  # noqa: S101  opened before
-        return Errand(tick, self._client, self._store, self.settings.writer, self.log, job.name)
+        epoch = self.captures.epoch if self.captures is not None else None
+        return Errand(tick, self._client, self._store, self.settings.writer, self.log, job.name, epoch)
 
     async def sleep(self, seconds: float) -> None:
         """Or until told to stop or reload."""

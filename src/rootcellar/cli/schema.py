@@ -195,6 +195,9 @@ class Schedules(Table, frozen=True):
     full: FullSchedule = FullSchedule(cron="0 */6 * * *", jitter="5m")
     delta: DeltaSchedule = DeltaSchedule()
     verify: VerifySchedule | None = None
+    prune: Annotated[
+        Schedule, Meta(description="where the store has `retention`; nothing is deleted without")
+    ] = Schedule(cron="25 * * * *", jitter="10m")
     compact: Schedule | None = None
     defrag: Schedule | None = None
 

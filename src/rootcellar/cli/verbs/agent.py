@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.clock import SystemClock
-from rootcellar.agent.errands import verify_job
+from rootcellar.agent.errands import prune_job, verify_job
 from rootcellar.agent.logs import make_log
 from rootcellar.agent.process import Agent
-from rootcellar.cli import agency, flags
+from rootcellar.cli import agency, flags, sources
 from rootcellar.cli.configuration import reveal
 from rootcellar.cli.document import Document
+from rootcellar.cli.retaining import configured_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from rootcellar.agent.jobs import Job
     from rootcellar.agent.logs import Log
     from rootcellar.agent.settings import Settings
     from rootcellar.backup.records import Proof
@@ -47,24 +49,26 @@ def run(context: Context) -> int:
         # Everything is read again: the file, the environment's placeholders, files that they name.
         fresh = context.again()
         found = agency.settings(fresh)
-        verify = fresh.configuration.file.schedules.verify
-        if verify is None:
-            return found
-        scratch = Path(reveal(verify.scratch)) if verify.scratch else None
-        job = verify_job(
-            agency.cron(verify, found.writer),
-            verify.level,
-            scratch=scratch,
-            etcd=fresh.arguments.get(flags.ETCD),
-            proven=proven,
-        )
-        return replace(found, jobs=(*found.jobs, job))
+        return replace(found, jobs=tuple(_jobs(fresh, found.writer, proven)))
 
     if context.arguments.has(flags.CHECK_CONFIG):
         return _check(context, load())
     log = make_log(context.arguments.need(flags.LOG_FORMAT))
     asyncio.run(_run(load, log, agents))
     return 0
+
+
+def _jobs(context: Context, writer: str, proven: Callable[[Proof], None]) -> Iterator[Job]:
+    """Those that the configuration asks for."""
+    schedules = context.configuration.file.schedules
+    if (verify := schedules.verify) is not None:
+        scratch = Path(reveal(verify.scratch)) if verify.scratch else None
+        etcd = context.arguments.get(flags.ETCD)
+        cron = agency.cron(verify, writer)
+        yield verify_job(cron, verify.level, scratch=scratch, etcd=etcd, proven=proven)
+    configured = sources.configured(context)
+    if configured is not None and configured.retention is not None:
+        yield prune_job(agency.cron(schedules.prune, writer), configured_rules(configured.retention))
 
 
 async def _run(load: Callable[[], Settings], log: Log, agents: list[Agent]) -> None:
