@@ -47,7 +47,7 @@ def batch(*events):
 
 
 class To(Cutter):
-    """Cuts to a revision that is known from the beginning; nobody shuts the gate, so nobody has to leave it."""
+    """Cuts to a revision that is known from the beginning; the gate, which nobody shuts, needs no leaving."""
 
     def next(self, target):
         return super().next(lambda: target)

@@ -52,7 +52,7 @@ _BLOCKING = frozenset(Need) - {Need.AUTH, Need.EBR}
 _OF_ETCD = (Fault.ETCD_UNAVAILABLE, Fault.ETCD_DENIED, Fault.ETCD)
 _OF_STORE = (Fault.STORE_UNAVAILABLE, Fault.STORE_DENIED, Fault.STORE)
 _OURS = (*_OF_ETCD, *_OF_STORE, Fault.FENCED, Fault.FOREIGN, Fault.INTERNAL)
-FAULTS = (*_OURS, Fault.GAP)
+FAULTS = (*_OURS, Fault.GAP, Fault.JOB)
 """What can only be wrong while this agent leads."""
 
 
