@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rootcellar.backup import codecs, keys
+from rootcellar.backup import codecs, keys, pins
 from rootcellar.backup.capture_full import FullOptions
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.chain import AtRevision, Latest, plan_chain
-from rootcellar.backup.compact import PIN, compact
+from rootcellar.backup.compact import compact
 from rootcellar.backup.compact_plan import plan_compaction
 from rootcellar.backup.timeline import abandon, open_timeline
 from rootcellar.bolt.file import BoltFile
@@ -460,20 +460,7 @@ def test_a_pin_keeps_the_chain_while_it_is_read_and_is_gone_afterwards(scene):
     compact(Meanwhile(scene.store, look), by=BY)
     (pin,) = seen
     assert (pin.key, pin.through, pin.by) == (chained.full.name.key, last, BY)
-    assert pin.until - pin.created_at == PIN
-    assert read_catalogue(scene.store).pins == ()
-
-
-def test_a_long_fold_renews_its_pin(scene):
-    chain(scene)
-    moments = itertools.count()
-    seen = []
-
-    def clock():
-        return datetime.now(UTC) + next(moments) * timedelta(minutes=20)
-
-    compact(Meanwhile(scene.store, lambda: seen.extend(read_catalogue(scene.store).pins)), by=BY, clock=clock)
-    assert len(seen) > 1
+    assert pin.until - pin.created_at == pins.STAY
     assert read_catalogue(scene.store).pins == ()
 
 

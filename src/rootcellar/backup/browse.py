@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.chain import AtRevision, AtTime, Latest
 from rootcellar.backup.database import Piece, apply_deltas, write_full
+from rootcellar.backup.pins import pinned_plan
 from rootcellar.backup.plan_restore import Wish, plan_restore
 from rootcellar.backup.replay import StoredDelta
 from rootcellar.backup.restore import proven_bytes, unlock_plan
@@ -125,7 +126,8 @@ def opened(
         try:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="rootcellar-", dir=scratch))
             path = Path(directory, "db")
-            revision = _rebuild(source, plan, path, keyring, progress)
+            with pinned_plan(source, plan, by="rootcellar, looking into it"):
+                revision = _rebuild(source, plan, path, keyring, progress)
         except OSError as error:
             raise scratch_error(error) from error
         file = stack.enter_context(BoltFile(path))

@@ -32,9 +32,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rootcellar.backup import documents, keys, ledger, names, records
@@ -44,12 +43,13 @@ from rootcellar.backup.compact_build import build, chunks, pack, scratch_directo
 from rootcellar.backup.compact_plan import plan_compaction
 from rootcellar.backup.history import History, Snapshot
 from rootcellar.backup.ownership import Claim, Timeline
+from rootcellar.backup.pins import pinned
 from rootcellar.backup.records import Caution, Link, Notice, Record
 from rootcellar.errors import AlreadyExistsError, FencedError, LockedError, StoreError, UsageError
 from rootcellar.stores.protocol import Create
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
     from datetime import datetime
     from pathlib import Path
 
@@ -61,9 +61,6 @@ if TYPE_CHECKING:
     from rootcellar.backup.names import SnapshotName
     from rootcellar.mvcc.hashkv import HashKV
     from rootcellar.stores.protocol import Store
-
-PIN = timedelta(hours=1)
-"""How long a pin lasts; a longer stay takes another when half of it is gone."""
 
 _UNKNOWN_MEMBER = "0"
 _KEPT_NOTICES = frozenset({"etcd-may-diverge", "etcd-corrupt-alarm", Caution.EBR_CANNOT_SEE})
@@ -135,14 +132,12 @@ def carry_out(
     begun = clock()
     if suffix not in names.WRITABLE_SUFFIXES:
         raise UsageError(f"a chain is not folded into {suffix}", hint="choose gzip, zlib or none")
-    with _pinned(store, fold, by, clock) as tend, scratch_directory(fold, scratch) as directory:
-
-        def told(phase: str, more: int) -> None:
-            tend()
-            progress(phase, more)
-
-        built = build(store, fold, directory, told)
-        packed = pack(built, directory / "object", suffix, told)
+    with (
+        pinned(store, fold.chain.full, fold.revision, by=by, is_awaited=True),
+        scratch_directory(fold, scratch) as directory,
+    ):
+        built = build(store, fold, directory, progress)
+        packed = pack(built, directory / "object", suffix, progress)
         claims: list[str] = []
         name = _publish(store, catalogue, fold, packed, claims, begun, clock)
         record = _record(catalogue, fold, built, packed, name, by)
@@ -168,28 +163,6 @@ def carry_out(
         seconds=time.monotonic() - began,
         record=record,
     )
-
-
-@contextmanager
-def _pinned(
-    store: Store, fold: Fold, by: str, clock: Callable[[], datetime]
-) -> Generator[Callable[[], None]]:
-    """Keeps prunes away; what is yielded is to be called now and then, and renews the pin."""
-    pins: list[records.Pin] = []
-
-    def tend() -> None:
-        now = clock()
-        if not pins or now > pins[-1].until - PIN / 2:
-            full, through = fold.chain.full, fold.revision
-            pins.append(ledger.write_pin(store, full, by=by, now=now, until=now + PIN, through=through))
-
-    tend()
-    try:
-        yield tend
-    finally:
-        for pin in pins:
-            with suppress(StoreError):  # it expires
-                ledger.remove_pin(store, pin)
 
 
 def _publish(

@@ -14,9 +14,9 @@ In order, and what is there when it is killed behind each step:
 4. what was left behind a damaged object and still has a way to it.
 5. proofs, holds, releases, granted keys.
 
-Doing it again takes up where the last one ended, and does nothing where all is there.  The source is only
-read: it is not even pinned, as its credentials may not allow that; what a prune takes away meanwhile is
-told as gone.
+Doing it again takes up where the last one ended, and does nothing where all is there.  Of the source a group
+is pinned while it is read, where that can be written to; else what a prune takes away meanwhile is told as
+gone.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from rootcellar.backup.chain import chains
 from rootcellar.backup.copy_documents import DocumentCopy, Renamed
 from rootcellar.backup.copy_plan import CopyPlan, CopyWish, Known, Move, plan_copy
 from rootcellar.backup.history import History
+from rootcellar.backup.pins import pinned
 from rootcellar.backup.pipeline import download
 from rootcellar.backup.timeline import abandon
 from rootcellar.errors import AlreadyExistsError, DamagedObjectError, NotFoundError, UsageError
@@ -252,6 +253,14 @@ class _Work:
         return {each.name.key: each.record.stored_sha256 if each.record else "" for each in self._there}
 
     def _group(self, group: tuple[Move, ...]) -> None:
+        head, last = group[0].snapshot, group[-1].snapshot
+        if not head.is_full or not any(move.is_due for move in group):
+            self._moves(group)
+            return
+        with pinned(self.source, head, last.last, by="rootcellar copy"):
+            self._moves(group)
+
+    def _moves(self, group: tuple[Move, ...]) -> None:
         for index, move in enumerate(group):
             if not self._move(move):
                 with self._lock:

@@ -22,6 +22,7 @@ from rootcellar.backup import names, place, records, versions
 from rootcellar.backup.database import Applied, Piece, Progress, apply_deltas, write_full
 from rootcellar.backup.membership import RAFT_TERM, Stamped, bump_revision, raft_index, stamp
 from rootcellar.backup.ownership import ForkIntent
+from rootcellar.backup.pins import pinned_plan
 from rootcellar.backup.pipeline import download
 from rootcellar.backup.preflight import check_quota, check_space
 from rootcellar.backup.replay import StoredDelta
@@ -136,6 +137,7 @@ def restore(
             clock.lap("preflight")
             for data_dir in todo.values():
                 stack.callback(_leave_settled, data_dir, now)
+            stack.enter_context(pinned_plan(store, plan, by="rootcellar restore"))
             return _restore(plan, store, todo, now, progress, clock, {} if read is None else read, unlocked)
     except DamagedObjectError as error:
         error.hint = _provable(plan, error.name) or error.hint

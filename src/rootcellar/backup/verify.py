@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rootcellar.backup import codecs, delta, documents, keys, names, versions
 from rootcellar.backup.database import write_full
+from rootcellar.backup.pins import pinned_plan
 from rootcellar.backup.records import Check, Finding, HashKV, Link, Proof, Result
 from rootcellar.backup.restore import proven_bytes, restore, unlock_plan
 from rootcellar.backup.sealing.keyring import NO_KEYS
@@ -128,10 +129,12 @@ class _Trial:
                 self._unlocked = unlock_plan(self._store, self._plan, self._keyring)
             if self._checks & {Check.REPLAYED, Check.COMPARED, Check.BOOTED}:
                 self._replayed(scratch)
-            elif Check.STRUCTURE in self._checks:
-                self._structure(scratch)
-            elif Check.HASH in self._checks:
-                self._hashes()
+            elif self._checks & {Check.STRUCTURE, Check.HASH}:
+                with pinned_plan(self._store, self._plan, by="rootcellar verify"):
+                    if Check.STRUCTURE in self._checks:
+                        self._structure(scratch)
+                    else:
+                        self._hashes()
         except DamagedObjectError as error:
             self._failed(Check.HASH, error)
         except (BoltError, RecordError) as error:
