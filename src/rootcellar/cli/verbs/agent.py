@@ -49,6 +49,8 @@ def run(context: Context) -> int:
         # Everything is read again: the file, the environment's placeholders, files that they name.
         fresh = context.again()
         found = agency.settings(fresh)
+        if found.open_store is None:
+            return found
         return replace(found, jobs=tuple(_jobs(fresh, found.writer, proven)))
 
     if context.arguments.has(flags.CHECK_CONFIG):
