@@ -61,7 +61,7 @@ lock: .venv/.uv  ## pin the newest versions that pyproject.toml allows
 	@compile() { $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 \
 	  --custom-compile-command "make lock" --output-file "requirements/$$1.txt" "$${@:2}"; }; \
 	compile uv requirements/uv.in; \
-	compile dev pyproject.toml --extra s3 --extra azure --extra gcs --extra swift --extra oss --group dev; \
+	compile dev pyproject.toml --extra s3 --extra azure --extra gcs --extra swift --extra oss --extra kube --group dev; \
 	compile runtime pyproject.toml --constraints requirements/dev.txt; \
 	compile demo --group demo --constraints requirements/dev.txt; \
 	for group in gen testbed fake-gcs swift go; do compile "$$group" --group "$$group"; done

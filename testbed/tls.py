@@ -33,13 +33,22 @@ class Authority:
         self._authority.cert_pem.write_to_path(str(self.ca))
         self.server = self._issue("server", "localhost", "127.0.0.1", "::1")
 
-    def client(self, common_name: str = "rootcellar") -> KeyPair:
-        """A client certificate; etcd takes its common name for the user's."""
-        return self._issue(f"client-{common_name}", f"{common_name}@localhost", common_name=common_name)
+    def client(self, common_name: str = "rootcellar", *, organization: str | None = None) -> KeyPair:
+        """A client certificate.  etcd takes its common name for the user's; so does Kubernetes, and the
+        organization for a group.
+        """
+        identity = f"{common_name}@localhost"
+        return self._issue(
+            f"client-{common_name}", identity, common_name=common_name, organization=organization
+        )
 
-    def _issue(self, name: str, *identities: str, common_name: str | None = None) -> KeyPair:
+    def _issue(
+        self, name: str, *identities: str, common_name: str | None = None, organization: str | None = None
+    ) -> KeyPair:
         pair = KeyPair(self._directory / f"{name}.pem", self._directory / f"{name}.key")
-        issued = self._authority.issue_cert(*identities, common_name=common_name)
+        issued = self._authority.issue_cert(
+            *identities, common_name=common_name, organization_name=organization
+        )
         pair.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(str(pair.key))
         pair.key.chmod(0o600)

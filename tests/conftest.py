@@ -2,7 +2,8 @@
 
 `etcd` starts members (`etcd.start("3.6")`, `etcd.start_cluster("3.5")`), `bucket` is an empty bucket of
 SeaweedFS, `plain_bucket` one of rclone, which ignores conditions; `authority` makes certificates; `boltcheck`
-asks bbolt.  What this machine cannot provide skips the test with the reason; where `CI` is set it fails it.
+asks bbolt; `control_plane` is Kubernetes without a node.  What this machine cannot provide skips the test
+with the reason; where `CI` is set it fails it.
 """
 
 import os
@@ -17,6 +18,7 @@ from testbed.azurite import Azurite
 from testbed.cache import UnavailableError
 from testbed.etcd import Etcds
 from testbed.gcs import FakeGcs
+from testbed.kubernetes import ControlPlane
 from testbed.s3 import Rclone, SeaweedFS
 from testbed.tls import Authority
 
@@ -28,6 +30,8 @@ _FOREIGN = (
     "GOOGLE_",
     "ETCD_",
     "ETCDCTL_",
+    "KUBECONFIG",
+    "KUBERNETES_",
     "RCLONE_",
     "ROOTCELLAR_",
     "WEED_",
@@ -45,6 +49,7 @@ _SERVERS = {
     "azurite",
     "azurite_tls",
     "boltcheck",
+    "control_plane",
     "etcd",
     "etcd_line",
     "fake_gcs",
@@ -152,6 +157,14 @@ def azurite_tls(tmp_path_factory, authority):
 def fake_gcs(tmp_path_factory):
     """fake-gcs-server: Google Cloud Storage without retention and holds."""
     yield from _serving(FakeGcs(tmp_path_factory.mktemp("fake-gcs")))
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory):
+    """A Kubernetes control plane; its `new_namespace()` keeps one test's objects from another's."""
+    with ControlPlane(tmp_path_factory.mktemp("kubernetes")) as control_plane:
+        control_plane.start()
+        yield control_plane
 
 
 @pytest.fixture

@@ -26,11 +26,18 @@ RootcellarError                    exit 10
 │   ├── UnsupportedError           45  this store cannot do that
 │   └── TransientError             46  may work when tried again
 │       └── ThrottledError         47  may work when tried again, but more slowly
-└── EtcdError                      50  a live etcd
-    ├── EtcdUnavailableError       51
-    ├── EtcdDeniedError            52  privilege is missing
-    ├── CompactedError             53  the wanted revision is gone
-    └── ForkedError                54  etcd no longer has the history that it had
+├── EtcdError                      50  a live etcd
+│   ├── EtcdUnavailableError       51
+│   ├── EtcdDeniedError            52  privilege is missing
+│   ├── CompactedError             53  the wanted revision is gone
+│   └── ForkedError                54  etcd no longer has the history that it had
+└── KubeError                      60  a Kubernetes API server
+    ├── KubeUnavailableError       61
+    ├── KubeDeniedError            62  the token is refused, or RBAC does not allow it
+    ├── KubeNotFoundError          63
+    ├── KubeConflictError          64  somebody else changed the object in between
+    ├── KubeExistsError            65  there is one of this name
+    └── KubeGoneError              66  the wanted resource version is too old
 
 A message is one lower-case sentence without a full stop; the hint says what to do next.  The exit codes
 are an interface: scripts depend on them.  `check` alone has 0 to 3, as monitoring expects.
@@ -303,3 +310,55 @@ class ForkedError(EtcdError):
 
     code = "forked"
     exit_code = 54
+
+
+class KubeError(RootcellarError):
+    """A Kubernetes API server."""
+
+    code = "kube"
+    exit_code = 60
+
+
+class KubeUnavailableError(KubeError):
+    """It does not answer, or cannot now."""
+
+    code = "kube-unavailable"
+    exit_code = 61
+    retryable = True
+
+
+class KubeDeniedError(KubeError):
+    """The token or certificate is refused, or does not allow it."""
+
+    code = "kube-denied"
+    exit_code = 62
+
+
+class KubeNotFoundError(KubeError):
+    """No such object, or no such kind."""
+
+    code = "kube-not-found"
+    exit_code = 63
+
+
+class KubeConflictError(KubeError):
+    """Somebody else changed the object in between: read it, decide again, then write."""
+
+    code = "kube-conflict"
+    exit_code = 64
+    retryable = True
+
+
+class KubeExistsError(KubeError):
+    """There is an object of this name."""
+
+    code = "kube-exists"
+    exit_code = 65
+
+
+class KubeGoneError(KubeError):
+    """The resource version of a watch or a page is too old: list again."""
+
+    code = "kube-gone"
+    exit_code = 66
+    retryable = True

@@ -1,0 +1,71 @@
+"""Kinds of objects, and the few of Kubernetes' own that we read.
+
+An object is a struct with the fields that we look at; what else the API server sends is skipped while it is
+decoded.  So an object is never written back whole: writes are patches of named fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+from msgspec import Struct, field
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """One kind under its plural name.  `group` is empty for the oldest; `type` is what objects become."""
+
+    group: str
+    version: str
+    plural: str
+    type: type[T]
+    is_namespaced: bool = True
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Of an object, or without a name of all; without a namespace of all namespaces.
+
+        Raises ValueError for a namespace of what has none.
+        """
+        if namespace and not self.is_namespaced:
+            raise ValueError(f"{self.plural} are in no namespace")
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        parts += ["namespaces", namespace] if namespace else []
+        parts += [part for part in (self.plural, name, subresource) if part]
+        return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+class Meta(Struct, frozen=True, rename="camel", kw_only=True):
+    """An object's `metadata`."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class LeaseSpec(Struct, frozen=True, rename="camel", kw_only=True):
+    """`renew_time` is RFC 3339 with microseconds, in UTC."""
+
+    holder_identity: str | None = None
+    renew_time: str | None = None
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """A lease of coordination.k8s.io: who holds something, and since when that is known."""
+
+    metadata: Meta = field(default_factory=Meta)
+    spec: LeaseSpec = field(default_factory=LeaseSpec)
+
+
+LEASES = Kind("coordination.k8s.io", "v1", "leases", Lease)
+
+
+def untyped(group: str, version: str, plural: str, *, is_namespaced: bool = True) -> Kind[dict[str, Any]]:
+    """A kind whose objects are dicts with all that the API server sends."""
+    return Kind(group, version, plural, dict[str, Any], is_namespaced)

@@ -1,0 +1,291 @@
+"""A Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, and no node.
+
+It is shared by the tests of a worker; a test has a namespace of its own.  `TESTBED_KUBECONFIG` names a
+cluster to use in its place (never `KUBECONFIG`: whoever has that set does not expect tests to write there),
+`KUBEBUILDER_ASSETS` a directory with the programs.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import time
+import urllib.error
+import urllib.request
+from contextlib import AbstractContextManager, suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from rootcellar.errors import KubeError, KubeNotFoundError
+from rootcellar.kube import kubeconfig
+from rootcellar.kube.client import KubeClient
+from rootcellar.kube.kinds import untyped
+from testbed import binaries
+from testbed.etcd import Etcds
+from testbed.ports import free_port
+from testbed.server import Server
+from testbed.tls import Authority
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from rootcellar.kube.access import Access
+    from testbed.etcd import Etcd
+    from testbed.kubernetes_binaries import KubernetesBinaries
+    from testbed.tls import KeyPair
+
+NAMESPACES = untyped("", "v1", "namespaces", is_namespaced=False)
+SERVICE_ACCOUNTS = untyped("", "v1", "serviceaccounts")
+ROLES = untyped("rbac.authorization.k8s.io", "v1", "roles")
+ROLE_BINDINGS = untyped("rbac.authorization.k8s.io", "v1", "rolebindings")
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+_TOKEN_SECONDS = 3600
+_PACE = 0.05
+
+Rule = dict[str, list[str]]
+"""A rule of RBAC: apiGroups, resources, verbs and, where it is about some objects, resourceNames."""
+
+
+class ApiServer(Server):
+    """kube-apiserver on the port that is its own from start to start."""
+
+    def __init__(self, programs: KubernetesBinaries, directory: Path, tls: Authority, etcd: Etcd) -> None:
+        super().__init__("kube-apiserver", directory)
+        self.url = f"https://127.0.0.1:{free_port()}"
+        self._programs, self._tls, self._etcd = programs, tls, etcd
+        self._context = tls.context()
+        directory.mkdir(parents=True, exist_ok=True)
+        self.signing_key = directory / "service-accounts.key"
+        self._public_key = directory / "service-accounts.pub"
+        _write_signing_key(self.signing_key, self._public_key)
+
+    def start(self) -> None:
+        """Start it, or start it again, and wait until it is ready."""
+        pair = self._tls.server
+        flags: dict[str, str | Path] = {
+            "etcd-servers": self._etcd.endpoint,
+            "bind-address": "127.0.0.1",
+            "advertise-address": "127.0.0.1",
+            "endpoint-reconciler-type": "none",  # it takes no loopback address for one
+            "secure-port": self.url.rpartition(":")[2],
+            "cert-dir": self.directory / "certificates",
+            "tls-cert-file": pair.certificate,
+            "tls-private-key-file": pair.key,
+            "client-ca-file": self._tls.ca,
+            "service-account-issuer": ISSUER,
+            "service-account-key-file": self._public_key,
+            "service-account-signing-key-file": self.signing_key,
+            "service-cluster-ip-range": "10.0.0.0/24",
+            "authorization-mode": "Node,RBAC",
+            "profiling": "false",
+        }
+        self.launch([self._programs.apiserver, *_written(flags)])
+        self.wait_until(self._ready, "ready", seconds=120)
+
+    def _ready(self) -> bool:
+        try:
+            urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=self._context).close()
+        except OSError:  # an HTTPError is one
+            return False
+        return True
+
+
+class ControllerManager(Server):
+    """kube-controller-manager: garbage collection, service accounts, namespaces that end, workloads."""
+
+    def __init__(
+        self, programs: KubernetesBinaries, directory: Path, api_server: ApiServer, config: Path, ca: Path
+    ) -> None:
+        super().__init__("kube-controller-manager", directory)
+        self._programs, self._api_server, self._config, self._ca = programs, api_server, config, ca
+
+    def start(self) -> None:
+        flags: dict[str, str | Path] = {
+            "kubeconfig": self._config,
+            "leader-elect": "false",
+            "bind-address": "127.0.0.1",
+            "secure-port": str(free_port()),
+            "cert-dir": self.directory / "certificates",
+            "root-ca-file": self._ca,
+            "service-account-private-key-file": self._api_server.signing_key,
+            "use-service-account-credentials": "true",
+            "kube-api-qps": "500",
+            "kube-api-burst": "1000",
+        }
+        self.launch([self._programs.controller_manager, *_written(flags)])
+
+
+class ServiceAccount:
+    """A service account with rights, and `directory` with its files as kubelet mounts them."""
+
+    def __init__(
+        self, client: KubeClient, ca: bytes, namespace: str, name: str, directory: Path, rules: Sequence[Rule]
+    ) -> None:
+        self.namespace, self.name, self.directory = namespace, name, directory
+        self._client, self._ca = client, ca
+        self._turns = count(1)
+        self._create()
+        self.set_rules(rules)
+        self.rotate()
+
+    def _create(self) -> None:
+        self._client.create(SERVICE_ACCOUNTS, {"metadata": {"name": self.name}}, self.namespace)
+
+    def set_rules(self, rules: Sequence[Rule]) -> None:
+        """What it may do in its namespace, from now on."""
+        role = {"metadata": {"name": self.name}, "rules": list(rules)}
+        try:
+            self._client.merge_patch(ROLES, self.name, {"rules": list(rules)}, self.namespace)
+        except KubeNotFoundError:
+            self._client.create(ROLES, role, self.namespace)
+            group = "rbac.authorization.k8s.io"
+            subject = {"kind": "ServiceAccount", "name": self.name, "namespace": self.namespace}
+            binding = {
+                "metadata": {"name": self.name},
+                "roleRef": {"apiGroup": group, "kind": "Role", "name": self.name},
+                "subjects": [subject],
+            }
+            self._client.create(ROLE_BINDINGS, binding, self.namespace)
+
+    def rotate(self) -> None:
+        """Exchange the token as kubelet does: a new directory, and a link that changes in one step."""
+        body = {"spec": {"expirationSeconds": _TOKEN_SECONDS}}
+        token = self._client.create_below(SERVICE_ACCOUNTS, self.name, "token", body, self.namespace)
+        turn = self.directory / f"..turn-{next(self._turns)}"
+        turn.mkdir(parents=True)
+        (turn / "token").write_text(token["status"]["token"])
+        (turn / "namespace").write_text(self.namespace)
+        (turn / "ca.crt").write_bytes(self._ca)
+        link = self.directory / "..data_tmp"
+        link.symlink_to(turn.name)
+        link.rename(self.directory / "..data")
+        for name in ("token", "namespace", "ca.crt"):
+            with suppress(FileExistsError):
+                (self.directory / name).symlink_to(f"..data/{name}")
+
+    def revoke(self) -> None:
+        """Have the tokens so far refused: they are of an account that is deleted, and made anew."""
+        self._client.delete(SERVICE_ACCOUNTS, self.name, self.namespace)
+        self._create()
+
+
+class ControlPlane(AbstractContextManager["ControlPlane"]):
+    """An API server and all it takes to reach it.  `api_server` is None where it is not ours to restart."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises UnavailableError."""
+        self.directory = directory
+        self.api_server: ApiServer | None = None
+        self._named = os.environ.get("TESTBED_KUBECONFIG")
+        self._made: list[str] = []
+        self._names = count(1)
+        self._etcds = Etcds(directory)
+        self.servers: list[Server] = []
+        """Those that run, in the order of their start."""
+        self._admin: KeyPair | None = None
+
+    def start(self) -> None:
+        """Start everything, and wait until a namespace can be used."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if self._named:
+            self._enter(kubeconfig.read([Path(self._named)]))
+            return
+        programs = binaries.kubernetes()
+        tls = Authority(self.directory / "tls")
+        self._admin = tls.client("admin", organization="system:masters")
+        etcd = self._etcds.start("3.6", "kubernetes")
+        self.servers.append(etcd)
+        api_server = self.api_server = ApiServer(programs, self.directory, tls, etcd)
+        self.servers.append(api_server)
+        api_server.start()
+        own = self.directory / "admin.kubeconfig"
+        own.write_text(yaml.safe_dump(self._config(api_server.url, tls.ca.read_bytes())))
+        self._enter(kubeconfig.read([own]))
+        controllers = ControllerManager(programs, self.directory, api_server, own, tls.ca)
+        self.servers.append(controllers)
+        controllers.start()
+        controllers.wait_until(lambda: _has_account(self.client, "default"), "at work")
+
+    def _enter(self, access: Access) -> None:
+        self.access = access
+        self.client = KubeClient(access)
+        self.url = access.url
+        self.ca = access.ca if isinstance(access.ca, bytes) else access.ca.read_bytes() if access.ca else b""
+
+    def kubeconfig(self, path: Path) -> Path:
+        """Write the administrator's kubeconfig there."""
+        if self._named:
+            shutil.copy(self._named, path)
+        else:
+            path.write_text(yaml.safe_dump(self._config(self.url, self.ca)))
+        return path
+
+    def _config(self, url: str, ca: bytes) -> dict[str, Any]:
+        assert self._admin is not None
+        cluster = {"server": url, "certificate-authority-data": base64.b64encode(ca).decode()}
+        user = {"client-certificate": str(self._admin.certificate), "client-key": str(self._admin.key)}
+        context = {"cluster": "testbed", "user": "admin"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "testbed",
+            "clusters": [{"name": "testbed", "cluster": cluster}],
+            "users": [{"name": "admin", "user": user}],
+            "contexts": [{"name": "testbed", "context": context}],
+        }
+
+    def new_namespace(self) -> str:
+        """One that nobody else uses."""
+        name = f"test-{os.getpid()}-{time.time_ns() // 1000 % 10**9}-{next(self._names)}"
+        self.client.create(NAMESPACES, {"metadata": {"name": name}})
+        self._made.append(name)
+        return name
+
+    def service_account(
+        self, namespace: str, rules: Sequence[Rule], directory: Path, name: str = "tested"
+    ) -> ServiceAccount:
+        """An account that may do what `rules` say in its namespace, with its files below `directory`."""
+        return ServiceAccount(self.client, self.ca, namespace, name, directory, rules)
+
+    def environ(self) -> Mapping[str, str]:
+        """What kubelet sets in a pod, so that it finds this API server."""
+        host, _, port = self.url.rpartition("/")[2].rpartition(":")
+        return {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._named:
+            for name in self._made:
+                with suppress(KubeError):
+                    self.client.delete(NAMESPACES, name)
+        for server in reversed(self.servers):
+            server.kill()
+        self._etcds.__exit__(kind, error, trace)
+
+
+def _has_account(client: KubeClient, namespace: str) -> bool:
+    try:
+        client.get(SERVICE_ACCOUNTS, "default", namespace)
+    except KubeNotFoundError:
+        return False
+    return True
+
+
+def _write_signing_key(private: Path, public: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()))
+    private.chmod(0o600)
+    form = PublicFormat.SubjectPublicKeyInfo
+    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, form))
+
+
+def _written(flags: Mapping[str, str | Path]) -> Iterator[str]:
+    return (f"--{name}={value}" for name, value in flags.items())
