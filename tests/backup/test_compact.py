@@ -15,22 +15,31 @@ from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.chain import AtRevision, Latest, plan_chain
 from rootcellar.backup.compact import compact
 from rootcellar.backup.compact_plan import plan_compaction
+from rootcellar.backup.records import Result
+from rootcellar.backup.restore import restore
+from rootcellar.backup.sealing.keyring import Keyring
 from rootcellar.backup.timeline import abandon, open_timeline
+from rootcellar.backup.verify import LEVELS, verify
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import (
     ChainError,
     DamagedObjectError,
     FencedError,
+    NoKeyError,
     NothingToRestoreError,
     TargetError,
+    TransientError,
     UsageError,
 )
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.mvcc.meta import StoreMeta, leases
+from rootcellar.stores.decorator import StoreDecorator
+from rootcellar.stores.file import FileStore
 from tests.backup import ebr_rules
 from tests.backup.capture_scene import Dying, a_scene, store_at
 from tests.backup.killing import Killer
-from tests.backup.plans import restore_into
+from tests.backup.plans import plan_of, restore_into
+from tests.backup.sealed_scene import FIRST, SECOND
 from tests.mvcc.workload import Workload
 
 BY = "tests/compact"
@@ -308,13 +317,54 @@ def test_a_suffix_that_etcdbrctl_cannot_read_is_refused(scene):
         compact(scene.store, by=BY, suffix=".zst")
 
 
-def test_a_sealed_chain_is_refused(scene):
-    scene.write(5)
-    scene.capture(full=True, how=FullOptions(".zst"))
-    scene.write(5)
-    scene.capture(how=FullOptions(".zst"))
-    with pytest.raises(UsageError, match="is sealed"):
+def a_sealed_chain(scene, *identities, suffix):
+    """A full and a delta, sealed; the last revision."""
+    sealed = {"how": FullOptions(suffix), "recipients": tuple(each.recipient for each in identities)}
+    scene.write(40)
+    scene.capture(full=True, **sealed)
+    last = scene.write(9)
+    scene.capture(**sealed)
+    return last
+
+
+def test_a_chain_of_zstd_is_folded_into_zstd_and_nothing_that_etcdbrctl_reads(scene, tmp_path):
+    last = a_sealed_chain(scene, suffix=".zst")
+    with pytest.raises(UsageError, match="is sealed, and etcdbrctl could read the fold"):
         compact(scene.store, by=BY)
+    assert len(list(scene.store.list("sealed/"))) == 2
+
+    done = compact(scene.store, by=BY, suffix=".zst")
+
+    assert (done.key.startswith("sealed/snapshots/full_"), list(scene.store.list("v2/"))) == (True, [])
+    assert restore_into(tmp_path / "data", scene.store).hashkv.hash == scene.member.hash_kv(last).hash
+    scene.write(3)
+    assert scene.capture(how=FullOptions(".zst")).full is None
+
+
+def test_an_encrypted_chain_is_folded_for_the_recipients_that_are_named(scene, tmp_path):
+    last = a_sealed_chain(scene, FIRST, suffix=".zst.age")
+    ours, theirs = Keyring((FIRST,)), Keyring((SECOND,))
+    to = {"suffix": ".zst.age", "recipients": (SECOND.recipient,)}
+    for suffix in (".gz", ".zst"):
+        with pytest.raises(UsageError, match="is encrypted, and the fold would not be"):
+            compact(scene.store, by=BY, suffix=suffix, keyring=ours)
+    with pytest.raises(UsageError, match="would have no recipients"):
+        compact(scene.store, by=BY, suffix=".zst.age", keyring=ours)
+    with pytest.raises(NoKeyError, match="needs one of"):
+        compact(scene.store, by=BY, **to)
+    assert len(list(scene.store.list("sealed/"))) == 2
+
+    done = compact(scene.store, by=BY, keyring=ours, **to)
+
+    assert (done.record.keys, done.record.payload_sha256) == ((SECOND.key_id,), "")
+    plan = plan_of(scene.store)
+    assert (plan.full.key, plan.deltas) == (done.key, ())
+    with pytest.raises(NoKeyError):
+        restore(plan, scene.store, {plan.members[0].name: tmp_path / "data"}, keyring=ours)
+    restored = restore(plan, scene.store, {plan.members[0].name: tmp_path / "data"}, keyring=theirs)
+    assert restored.hashkv.hash == scene.member.hash_kv(last).hash
+    scene.write(3)
+    assert scene.capture(how=FullOptions(".zst.age"), recipients=(SECOND.recipient,)).full is None
 
 
 def test_a_scratch_directory_that_is_not_there_is_told(scene, tmp_path):
@@ -484,11 +534,63 @@ def test_a_fold_killed_anywhere_loses_nothing(etcd, place, killer, at, when):
         assert all(each.timeline == 1 and not each.assumed for each in catalogue.snapshots)
         sound(scene, last)
         again = compact(scene.store, by=BY)
-        assert (again is None) == (there != before)
+        assert (again is None) == (at > 4 or (at, when) == (4, "after")), "recorded, or done again"
+        assert {info.key for info in scene.store.list("v2/")} >= there
+        assert len({info.key for info in scene.store.list("v2/")} - before) == 1, (
+            "finished, not repeated"
+        )
         last = scene.write(3)
-        is_recorded = at > 4 or (at, when) == (4, "after") or again is not None
-        assert (scene.capture().full is None) == is_recorded
+        assert scene.capture().full is None
         sound(scene, last)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst.age"])
+def test_what_a_killed_fold_left_is_proven_and_recorded_by_the_next(etcd, tmp_path, suffix):
+    sealed = suffix == ".zst.age"
+    to = {"suffix": suffix, "recipients": (FIRST.recipient,), "keyring": Keyring((FIRST,))} if sealed else {}
+
+    class NoRecords(StoreDecorator):
+        def put(self, key, chunks, *, condition=None):
+            if key.startswith(keys.RECORDS):
+                raise TransientError("cut")
+            return super().put(key, chunks, condition=condition)
+
+    with a_scene(etcd, "3.6", FileStore(tmp_path / "store")) as scene:
+        if sealed:
+            a_sealed_chain(scene, FIRST, suffix=suffix)
+        else:
+            chain(scene)
+        with pytest.raises(TransientError, match="cut"):
+            compact(NoRecords(scene.store), by="first", **to)
+        (left,) = [each for each in read_catalogue(scene.store).snapshots if each.record is None]
+        claimed = [info.key for info in scene.store.list(keys.CLAIMS) if info.key.count("_") == 2]
+        objects = {info.key for info in scene.store.list() if not info.key.startswith("catalogue")}
+
+        done = compact(scene.store, by="second", **to)
+
+        assert (done.key, done.record.key, done.record.writer) == (left.key, left.key, "second")
+        assert done.record.keys == ((FIRST.key_id,) if sealed else ())
+        assert objects == {i.key for i in scene.store.list() if not i.key.startswith("catalogue")}
+        assert len(claimed) == 1
+        assert not [info for info in scene.store.list(keys.CLAIMS) if info.key in claimed]
+        assert compact(scene.store, by="third", **to) is None
+        proof = verify(
+            scene.store, plan_of(scene.store), LEVELS[4], by=BY, keyring=Keyring((FIRST,) if sealed else ())
+        )
+        assert Result.FAILED not in {each.result for each in proof.findings}
+
+
+def test_what_is_not_what_a_killed_fold_claimed_is_not_recorded(etcd, tmp_path, killer):
+    place = tmp_path / "store"
+    with a_scene(etcd, "3.6", store_at(place)) as scene:
+        chain(scene)
+        assert killer.run(compact_and_die, place, 3, "after")
+        (left,) = [each for each in read_catalogue(scene.store).snapshots if each.record is None]
+        path = place / left.key
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+        with pytest.raises(DamagedObjectError, match=left.name.name):
+            compact(scene.store, by=BY)
+        assert [each.key for each in read_catalogue(scene.store).unrecorded] == [left.key]
 
 
 def test_a_fold_that_is_not_killed_lives(etcd, place, killer):

@@ -112,7 +112,7 @@ def test_without_the_right_key_nothing_is_written_or_downloaded(scene, tmp_path,
     assert not (data / ".rootcellar-new").exists()
     assert read.most <= 4096
     with pytest.raises(NoKeyError):
-        verify(scene.store, plan_of(scene.store), LEVELS[2], by="tests", keyring=keyring)
+        verify(scene.store, plan_of(scene.store), LEVELS[3], by="tests", keyring=keyring)
     with pytest.raises(NoKeyError), browse.opened(scene.store, keyring=keyring):
         pass
 
@@ -337,3 +337,35 @@ def test_holds_and_proofs_lie_beside_sealed_chains_as_ever(scene):
     full = next(each for each in catalogue.snapshots if each.is_full)
     ledger.write_hold(scene.store, full, reason="audit", by="t", now=NOW)
     assert read_catalogue(scene.store).holds[0].key == full.key
+
+
+def test_without_a_key_the_stored_bytes_are_held_against_the_records(scene):
+    a_chain(scene, FIRST)
+    plan = plan_of(scene.store)
+    with pytest.raises(NoKeyError, match="it needs one of"):
+        verify(scene.store, plan, LEVELS[3], by="tests")
+
+    proof = verify(scene.store, plan, LEVELS[2], by="tests")
+
+    finding = next(each for each in proof.findings if each.check is Check.HASH)
+    assert finding.result is Result.PASSED
+    assert finding.detail.startswith("of the stored bytes; the hash inside was skipped: ")
+    assert FIRST.key_id in finding.detail
+    assert [link.sha256 for link in proof.objects] == [each.sha256 for each in (plan.full, *plan.deltas)]
+    key = plan.deltas[-1].key
+    stored = b"".join(scene.store.get(key))
+    scene.store.put(key, [stored[:-1] + bytes([stored[-1] ^ 1])])
+    damaged = next(
+        each for each in verify(scene.store, plan, LEVELS[2], by="tests").findings if each.check is Check.HASH
+    )
+    assert (damaged.result, key in damaged.detail) == (Result.FAILED, True)
+
+
+def test_without_a_key_and_a_record_the_hash_is_skipped_and_never_passed(scene):
+    a_chain(scene, FIRST)
+    full = read_catalogue(scene.store).snapshots[0]
+    scene.store.delete(keys.record(full.name))
+    proof = verify(scene.store, plan_of(scene.store), LEVELS[2], by="tests")
+    finding = next(each for each in proof.findings if each.check is Check.HASH)
+    assert finding.result is Result.SKIPPED
+    assert f"{full.key} has no record" in finding.detail

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.chain import AtRevision, AtTime, Latest
-from rootcellar.backup.database import Piece, apply_deltas, write_full
+from rootcellar.backup.database import Piece, apply_deltas
 from rootcellar.backup.pins import pinned_plan
 from rootcellar.backup.plan_restore import Wish, plan_restore
 from rootcellar.backup.replay import StoredDelta
-from rootcellar.backup.restore import proven_bytes, unlock_plan
+from rootcellar.backup.restore import fetch_full, proven_bytes, unlock_plan
 from rootcellar.backup.rows import Window
 from rootcellar.backup.sealing.keyring import NO_KEYS
 from rootcellar.backup.unwrapped import Stored, scratch_error, unwrapped
@@ -208,16 +208,9 @@ def _granted(file: BoltFile) -> dict[int, int]:
 
 def _rebuild(store: Store, plan: RestorePlan, path: Path, keyring: Keyring, progress: Progress) -> int | None:
     """Make the plan's history at `path`; the revision to look at (None: the last)."""
-    full, read = plan.full, dict[str, str]()
+    read = dict[str, str]()
     unlocked = unlock_plan(store, plan, keyring)
-    write_full(
-        path,
-        proven_bytes(store, full, read, unlocked),
-        name=full.key,
-        suffix=full.suffix,
-        has_tail=full.has_tail,
-        progress=progress,
-    )
+    fetch_full(path, store, plan.full, read, unlocked, progress)
     with BoltFile(path) as file:
         reached = StoreMeta.read(file).revision
     if not plan.deltas or (plan.upto is not None and plan.upto <= reached):

@@ -19,7 +19,7 @@ from rootcellar.backup.records import Grant, Hold, Pin, Proof, Record, Release, 
 from rootcellar.errors import NotFoundError, RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rootcellar.backup.names import SnapshotName
     from rootcellar.stores.protocol import Store
@@ -43,7 +43,8 @@ class Catalogue(History):
     `strays` are keys that EBR takes for snapshots and nobody can restore: sidecars beside a snapshot's
     name, unknown suffixes.  `parts` are pieces of large objects.  `lost` are records whose object is gone
     without a tombstone.  `pruned` are names with a tombstone.  `holds` are those not released.  `proofs` are
-    ascending by time.  `grants` are the keys that were added to encrypted snapshots later.
+    ascending by time.  `grants` are the keys that were added to encrypted snapshots later.  `claims` are
+    those of slots in which something has no record, by their own keys.
     """
 
     marker: Marker | None = None
@@ -54,6 +55,7 @@ class Catalogue(History):
     pins: tuple[Pin, ...] = ()
     tombstones: tuple[Tombstone, ...] = ()
     grants: tuple[Grant, ...] = ()
+    claims: Mapping[str, Claim] = field(default_factory=dict)
     strays: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
     lost: tuple[Record, ...] = ()
@@ -134,9 +136,9 @@ def read_catalogue(store: Store) -> Catalogue:
         timelines = tuple(sorted(all_of(keys.TIMELINES, Timeline), key=lambda each: each.number))
         of_key = {record.key: record for record in records}
         unrecorded = [each.name for each in listing.snapshots if each.name.key not in of_key]
-        claims = read(_claims_of(unrecorded, listing.documents[keys.CLAIMS]), Claim).values()
+        claims = read(_claims_of(unrecorded, listing.documents[keys.CLAIMS]), Claim)
         released = {release.hold for release in all_of(keys.RELEASES, Release)}
-        snapshots = _placed(listing.snapshots, of_key, timelines, claims)
+        snapshots = _placed(listing.snapshots, of_key, timelines, claims.values())
         there = {snapshot.name.key for snapshot in snapshots}
         buried = {tombstone.key for tombstone in tombstones}
         return Catalogue(
@@ -151,6 +153,7 @@ def read_catalogue(store: Store) -> Catalogue:
             pins=all_of(keys.PINS, Pin),
             tombstones=tombstones,
             grants=all_of(keys.GRANTS, Grant),
+            claims=claims,
             strays=tuple(listing.strays),
             parts=tuple(listing.parts),
             lost=tuple(each for each in records if each.key not in there and each.key not in buried),

@@ -16,7 +16,8 @@ In order, and what is there when it is killed behind each step:
 1. a pin, so that no prune takes the chain away while it is read.  It expires.
 2. the claim: timeline, name and hash of what comes.  Nothing visible.
 3. the object, create-only, visible whole or not at all.  A valid full without a record, whose claim tells the
-   timeline; the next capture takes a full, as behind any full of which nobody knows what it ends with.
+   timeline; the next fold proves that it is what the chain comes to, and records it.  A capture that comes
+   before takes a full, as behind any full of which nobody knows what it ends with.
 4. the record.  All is there.
 5. the timelines, read again.  If history forked below N: a tombstone, then the object is removed.
 6. the claim, which has served, and the pin are removed.
@@ -39,17 +40,19 @@ from typing import TYPE_CHECKING
 from rootcellar.backup import documents, keys, ledger, names, records
 from rootcellar.backup.capture_publisher import used_keys, utc_now
 from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.compact_build import build, chunks, pack, scratch_directory
-from rootcellar.backup.compact_plan import plan_compaction
+from rootcellar.backup.compact_build import build, chunks, pack, reread, scratch_directory, seal
+from rootcellar.backup.compact_plan import cluster_of, plan_compaction, refuse_exposure
 from rootcellar.backup.history import History, Snapshot
 from rootcellar.backup.ownership import Claim, Timeline
 from rootcellar.backup.pins import pinned
 from rootcellar.backup.records import Caution, Link, Notice, Record
-from rootcellar.errors import AlreadyExistsError, FencedError, LockedError, StoreError, UsageError
+from rootcellar.backup.sealing.keyring import NO_KEYS
+from rootcellar.backup.sealing.seal import unlock
+from rootcellar.errors import AlreadyExistsError, FencedError, LockedError, StoreError
 from rootcellar.stores.protocol import Create
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from rootcellar.backup.compact_plan import Fold
     from rootcellar.backup.database import Progress
     from rootcellar.backup.names import SnapshotName
+    from rootcellar.backup.sealing.keyring import Keyring, Recipient
     from rootcellar.mvcc.hashkv import HashKV
     from rootcellar.stores.protocol import Store
 
@@ -87,12 +91,14 @@ class Compacted:
     record: Record | None
 
 
-def compact(
+def compact(  # noqa: PLR0913 - all but the first have defaults that do, or a name
     store: Store,
     target: Target | None = None,
     *,
     by: str,
     suffix: str = names.GZIP,
+    recipients: Sequence[Recipient] = (),
+    keyring: Keyring = NO_KEYS,
     compact_to: int | None = None,
     scratch: Path | None = None,
     clock: Callable[[], datetime] = utc_now,
@@ -100,10 +106,14 @@ def compact(
 ) -> Compacted | None:
     """Fold a chain of `store` into a full; None when there is nothing to fold.
 
-    `by` is the writer's name in the record.  `scratch` is where the databases are built: about twice the
-    size of the base and what the deltas add.  `progress` is called with "full" (bytes), "deltas" (events)
-    and "store" (bytes).  Raises what `plan_compaction` does; DamagedObjectError, ProofError, TargetError
-    (no room), FencedError (history forked meanwhile), StoreErrors.  After an error the chain is as it was.
+    `by` is the writer's name in the record.  `suffix` says how the full is compressed, and whether it is
+    encrypted for `recipients`; `keyring` opens what is.  `scratch` is where the databases are built: about
+    twice the size of the base and what the deltas add.  `progress` is called with "full" (bytes), "deltas"
+    (events) and "store" (bytes).
+
+    Raises what `plan_compaction` does; UsageError (`refuse_exposure`), NoKeyError, DamagedObjectError,
+    ProofError, TargetError (no room), FencedError (history forked meanwhile), StoreErrors.  After an error
+    the chain is as it was.
     """
     catalogue = read_catalogue(store)
     fold = plan_compaction(catalogue, store.url, target, compact_to=compact_to)
@@ -111,18 +121,29 @@ def compact(
         None
         if fold is None
         else carry_out(
-            store, catalogue, fold, by=by, suffix=suffix, scratch=scratch, clock=clock, progress=progress
+            store,
+            catalogue,
+            fold,
+            by=by,
+            suffix=suffix,
+            recipients=recipients,
+            keyring=keyring,
+            scratch=scratch,
+            clock=clock,
+            progress=progress,
         )
     )
 
 
-def carry_out(
+def carry_out(  # noqa: PLR0913 - all but the first four have defaults that do
     store: Store,
     catalogue: Catalogue,
     fold: Fold,
     *,
     by: str,
     suffix: str = names.GZIP,
+    recipients: Sequence[Recipient] = (),
+    keyring: Keyring = NO_KEYS,
     scratch: Path | None = None,
     clock: Callable[[], datetime] = utc_now,
     progress: Progress = lambda _phase, _more: None,
@@ -130,16 +151,22 @@ def carry_out(
     """Carry a fold out; `catalogue` is what it was planned from.  See `compact`."""
     began = time.monotonic()
     begun = clock()
-    if suffix not in names.WRITABLE_SUFFIXES:
-        raise UsageError(f"a chain is not folded into {suffix}", hint="choose gzip, zlib or none")
+    left = fold.unfinished
+    if left is None:
+        refuse_exposure(fold, suffix, recipients)
+    wanted = [*fold.chain.snapshots, *([left.full] if left is not None else [])]
+    unlocked = unlock(store, (each.key for each in wanted), keyring)
     with (
         pinned(store, fold.chain.full, fold.revision, by=by, is_awaited=True),
         scratch_directory(fold, scratch) as directory,
     ):
-        built = build(store, fold, directory, progress)
-        packed = pack(built, directory / "object", suffix, progress)
-        claims: list[str] = []
-        name = _publish(store, catalogue, fold, packed, claims, begun, clock)
+        built = build(store, fold, directory, unlocked, progress)
+        if left is not None:
+            built, packed = reread(store, left, built, directory / "found", unlocked, progress)
+            name, claims = left.full.name, list(left.claims)
+        else:
+            packed = pack(built, directory / "object", suffix, progress)
+            name, packed, claims = _publish(store, catalogue, fold, packed, recipients, begun, clock)
         record = _record(catalogue, fold, built, packed, name, by)
         if record is not None:
             ledger.write_record(store, record)
@@ -158,7 +185,7 @@ def carry_out(
         base_size=built.base_size,
         chain_size=fold.stored_size,
         size=packed.payload.size,
-        stored_size=packed.stored.size,
+        stored_size=packed.stored_size,
         rows_dropped=built.rows_dropped,
         seconds=time.monotonic() - began,
         record=record,
@@ -170,16 +197,16 @@ def _publish(
     catalogue: Catalogue,
     fold: Fold,
     packed: Packed,
-    claims: list[str],
+    recipients: Sequence[Recipient],
     begun: datetime,
     clock: Callable[[], datetime],
-) -> SnapshotName:
-    """Claim a name and store the object under it; `claims` is given the keys of the claims.
+) -> tuple[SnapshotName, Packed, list[str]]:
+    """Claim a name and store the object under it, encrypted if so wanted; these, and the keys of the claims.
 
     The second in the name is when the fold began: behind every snapshot that ends with the same revision,
     in EBR's order, and before whatever timeline is opened from now on.
     """
-    taken = used_keys(catalogue)
+    taken, claims = used_keys(catalogue), list[str]()
     beside = [each.name.created for each in catalogue.snapshots if each.name.last == fold.revision]
     second = max([int(begun.timestamp()), *(each + 1 for each in beside)])
     while True:
@@ -189,12 +216,13 @@ def _publish(
             continue
         if not _is_alive(store, fold):
             raise _forked(fold)
+        sealed = seal(packed, name, recipients)
         claim = Claim(
             start=name.start,
             epoch=_epoch(catalogue),
             timeline=fold.chain.timeline,
             key=name.key,
-            stored_sha256=packed.stored.sha256,
+            stored_sha256=sealed.stored_sha256,
             created_at=clock(),
         )
         slot = keys.claim(name.start, claim.epoch).removesuffix(".json")
@@ -202,11 +230,11 @@ def _publish(
         documents.put_once(store, claims[-1], claim)
         # Killed here: the claim alone.
         try:
-            store.put(name.key, chunks(packed.path), condition=Create())
+            store.put(name.key, chunks(sealed.path), condition=Create())
         except AlreadyExistsError:  # the agent took a full of the same revision in the same second
             continue
         # Killed here: the object without a record.
-        return name
+        return name, sealed, claims
 
 
 def _epoch(catalogue: Catalogue) -> int:
@@ -240,7 +268,7 @@ def _record(
     """What the full is.  None where nothing tells whose it is: a wrong cluster would look like a fork."""
     last = fold.chain.snapshots[-1]
     base = fold.chain.full.record
-    cluster = _cluster_id(catalogue, fold)
+    cluster = cluster_of(catalogue, fold.chain)
     if cluster is None:
         return None
     notices = [notice for notice in (base.warnings if base else ()) if notice.code in _KEPT_NOTICES]
@@ -254,9 +282,9 @@ def _record(
         last_revision=fold.revision,
         compact_revision=built.hashkv.compact_revision,
         payload_size=packed.payload.size,
-        payload_sha256=packed.payload.sha256,
-        stored_size=packed.stored.size,
-        stored_sha256=packed.stored.sha256,
+        payload_sha256="" if name.is_encrypted else packed.payload.sha256,
+        stored_size=packed.stored_size,
+        stored_sha256=packed.stored_sha256,
         cluster_id=cluster,
         member_id=base.member_id if base else _UNKNOWN_MEMBER,
         timeline=fold.chain.timeline,
@@ -270,14 +298,8 @@ def _record(
         last_change=built.last_change,
         leases=built.leases,
         warnings=tuple(notices),
+        key_ids=packed.key_ids,
     )
-
-
-def _cluster_id(catalogue: Catalogue, fold: Fold) -> str | None:
-    for snapshot in reversed(fold.chain.snapshots):
-        if snapshot.record is not None:
-            return snapshot.record.cluster_id
-    return catalogue.marker.cluster_id if catalogue.marker is not None else None
 
 
 def _take_back(
@@ -290,7 +312,7 @@ def _take_back(
     now: datetime,
 ) -> None:
     """Remove what was published into a history that is dead."""
-    snapshot = Snapshot(name, name.key, packed.stored.size, fold.chain.timeline)
+    snapshot = Snapshot(name, name.key, packed.stored_size, fold.chain.timeline)
     reason = "history forked below it while it was folded"
     ledger.write_tombstone(store, snapshot, reason=reason, by=by, epoch=_epoch(catalogue), now=now)
     # Killed here: a tombstone beside its object, which the next prune removes.

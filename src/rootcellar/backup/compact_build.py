@@ -9,22 +9,26 @@ from __future__ import annotations
 import shutil
 import tempfile
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import codecs, compact_database
+import msgspec
+
+from rootcellar.backup import codecs, compact_database, names
 from rootcellar.backup.capture_publisher import Tally
-from rootcellar.backup.database import Piece, apply_deltas, write_full
+from rootcellar.backup.database import Piece, apply_deltas
 from rootcellar.backup.delta import parse_time
 from rootcellar.backup.history import SECOND
 from rootcellar.backup.pipeline import ahead
 from rootcellar.backup.preflight import estimate
 from rootcellar.backup.records import Lease
 from rootcellar.backup.replay import StoredDelta
-from rootcellar.backup.restore import proven_bytes
+from rootcellar.backup.restore import compare, fetch_full, proven_bytes
+from rootcellar.backup.restore_plan import PlannedObject
 from rootcellar.backup.rows import Window
+from rootcellar.backup.sealing.seal import encrypt, read_header
 from rootcellar.bolt.append import Transaction
 from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile
@@ -34,12 +38,15 @@ from rootcellar.mvcc.meta import StoreMeta, leases
 from rootcellar.mvcc.probe import SnapshotProbe
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
     from rootcellar.backup.chain import ChainPlan
-    from rootcellar.backup.compact_plan import Fold
+    from rootcellar.backup.compact_plan import Fold, Unfinished
     from rootcellar.backup.database import Progress
-    from rootcellar.backup.restore_plan import PlannedObject, RestorePlan
+    from rootcellar.backup.names import SnapshotName
+    from rootcellar.backup.restore_plan import RestorePlan
+    from rootcellar.backup.sealing.keyring import Recipient
+    from rootcellar.backup.sealing.seal import Unlocked
     from rootcellar.mvcc.hashkv import HashKV
     from rootcellar.mvcc.probe import SnapshotFacts
     from rootcellar.stores.protocol import Store
@@ -65,13 +72,18 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """The object as it will be stored, and what passed while it was made."""
+    """The object as it is stored, and what passed while it was made, or read again.
+
+    `key_ids` are the keys that open an encrypted one, UNSET for all others.
+    """
 
     path: Path
     suffix: str
     payload: Tally
-    stored: Tally
+    stored_size: int
+    stored_sha256: str
     facts: SnapshotFacts
+    key_ids: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 @contextmanager
@@ -95,23 +107,15 @@ def scratch_directory(fold: Fold, parent: Path | None) -> Generator[Path]:
         raise
 
 
-def build(store: Store, fold: Fold, directory: Path, progress: Progress) -> Built:
+def build(store: Store, fold: Fold, directory: Path, unlocked: Unlocked, progress: Progress) -> Built:
     """The database that the chain comes to, written anew; equal to the chain by structure and HashKV."""
     plan, read = fold.plan, dict[str, str]()
     chained, path = directory / "chain", directory / "db"
-    full = plan.full
-    write_full(
-        chained,
-        proven_bytes(store, full, read),
-        name=full.key,
-        suffix=full.suffix,
-        has_tail=full.has_tail,
-        progress=progress,
-    )
+    fetch_full(chained, store, plan.full, read, unlocked, progress)
     base_size = chained.stat().st_size
-    _compare(plan, chained)
+    compare(plan, chained)
     pieces = [
-        _piece(store, plan, planned, directory / f"delta-{number}", read)
+        _piece(store, plan, planned, directory / f"delta-{number}", read, unlocked)
         for number, planned in enumerate(plan.deltas)
     ]
     with Transaction(chained) as transaction:
@@ -127,39 +131,92 @@ def build(store: Store, fold: Fold, directory: Path, progress: Progress) -> Buil
         expected = hash_kv(file)
     rows_dropped = applied.rows_dropped + compact_database.rewrite(chained, path)
     chained.unlink()
-    with BoltFile(path) as file:
-        check(file)
-        found, meta = hash_kv(file), StoreMeta.read(file)
-        if found != expected:
-            raise ProofError(
-                f"the folded database has {found}, its chain {expected}", hint=f"report it: {_CLEARED}"
-            )
-        return Built(
+    return _proven(
+        Built(
             path=path,
-            hashkv=found,
-            last_change=compact_database.last_change(file, fold.revision),
-            leases=tuple(Lease(lease.id, lease.ttl) for lease in leases(file).values()),
-            auth_revision=meta.auth_revision,
+            hashkv=expected,
+            last_change=None,
+            leases=(),
+            auth_revision=0,
             captured_at=_captured_at(fold.chain, applied.last_time),
             base_size=base_size,
             rows_dropped=rows_dropped,
             read=read,
+        )
+    )
+
+
+def _proven(built: Built) -> Built:
+    """The same with what its record says of its database, which has the chain's HashKV.  Raises ProofError,
+    BoltError, RecordError.
+    """
+    with BoltFile(built.path) as file:
+        check(file)
+        found = hash_kv(file)
+        if found != built.hashkv:
+            raise ProofError(
+                f"the folded database has {found}, its chain {built.hashkv}", hint=f"report it: {_CLEARED}"
+            )
+        return replace(
+            built,
+            last_change=compact_database.last_change(file, int(found.revision)),
+            leases=tuple(Lease(lease.id, lease.ttl) for lease in leases(file).values()),
+            auth_revision=StoreMeta.read(file).auth_revision,
         )
 
 
 def pack(built: Built, path: Path, suffix: str, progress: Progress) -> Packed:
     """Hash, compress and look through the database as it goes into `path`.  Raises ProofError, OSError."""
     payload, stored, probe = Tally(), Tally(), SnapshotProbe()
-
-    def watched() -> Iterator[bytes]:
-        for chunk in payload.through(chunks(built.path)):
-            probe.feed(chunk)
-            yield chunk
-            progress("store", len(chunk))
-
+    passing = codecs.append_hash(_watched(built, payload, probe, progress))
     with path.open("xb") as file:
-        for chunk in stored.through(codecs.compress(ahead(codecs.append_hash(watched())), suffix)):
+        for chunk in stored.through(codecs.compress(ahead(passing), suffix.removesuffix(names.AGE))):
             file.write(chunk)
+    facts = _facts(built, payload, probe)
+    built.path.unlink()
+    return Packed(path, suffix, payload, stored.size, stored.sha256, facts)
+
+
+def seal(packed: Packed, name: SnapshotName, recipients: Sequence[Recipient]) -> Packed:
+    """The same encrypted under its name, beside it, if the name says so.  Raises OSError."""
+    if not name.is_encrypted:
+        return packed
+    path, stored = packed.path.with_name("sealed"), Tally()
+    with path.open("wb") as file:
+        for chunk in stored.through(encrypt(chunks(packed.path), name, recipients)):
+            file.write(chunk)
+    key_ids = tuple(each.key_id for each in recipients)
+    return replace(packed, path=path, stored_size=stored.size, stored_sha256=stored.sha256, key_ids=key_ids)
+
+
+def reread(
+    store: Store, left: Unfinished, built: Built, path: Path, unlocked: Unlocked, progress: Progress
+) -> tuple[Built, Packed]:
+    """What a fold that was killed has stored, proven to be what it claimed, and what the chain comes to.
+
+    Raises DamagedObjectError, ProofError, OSError, StoreErrors.
+    """
+    full = left.full
+    planned = PlannedObject(full.key, full.size, full.name.suffix, full.name.last, sha256=left.stored_sha256)
+    fetch_full(path, store, planned, {}, unlocked, progress)
+    built.path.unlink()
+    built = _proven(replace(built, path=path))
+    payload, probe = Tally(), SnapshotProbe()
+    for _ in _watched(built, payload, probe, progress):
+        pass
+    key_ids = read_header(store, full.key).key_ids if full.name.is_encrypted else msgspec.UNSET
+    facts = _facts(built, payload, probe)
+    return built, Packed(path, planned.suffix, payload, full.size, left.stored_sha256, facts, key_ids)
+
+
+def _watched(built: Built, payload: Tally, probe: SnapshotProbe, progress: Progress) -> Iterator[bytes]:
+    for chunk in payload.through(chunks(built.path)):
+        probe.feed(chunk)
+        yield chunk
+        progress("store", len(chunk))
+
+
+def _facts(built: Built, payload: Tally, probe: SnapshotProbe) -> SnapshotFacts:
     facts = probe.result()
     if (facts.size, facts.revision) != (payload.size, built.hashkv.revision):
         raise ProofError(
@@ -167,7 +224,7 @@ def pack(built: Built, path: Path, suffix: str, progress: Progress) -> Packed:
             f" not {payload.size} up to {built.hashkv.revision}",
             hint=f"report it: {_CLEARED}",
         )
-    return Packed(path, suffix, payload, stored, facts)
+    return facts
 
 
 def _sound_part(plan: RestorePlan, damaged: str) -> str | None:
@@ -179,27 +236,17 @@ def _sound_part(plan: RestorePlan, damaged: str) -> str | None:
     return None
 
 
-def _compare(plan: RestorePlan, path: Path) -> None:
-    """Hold the base against the HashKV that was recorded of it, before anything is made of it."""
-    expected = plan.expected
-    if expected is None:
-        return
-    with BoltFile(path) as file:
-        found = hash_kv(file, expected.revision, compact_revision=expected.compact_revision)
-    if found.hash != expected.hash:
-        raise ProofError(
-            f"at revision {found.revision} {plan.full.key} has HashKV {found.hash},"
-            f" and {expected.hash} was recorded",
-            hint="do not use it: take a new full, and compare the members of the source",
-        )
-
-
 def _piece(
-    store: Store, plan: RestorePlan, planned: PlannedObject, spooled: Path, read: dict[str, str]
+    store: Store,
+    plan: RestorePlan,
+    planned: PlannedObject,
+    spooled: Path,
+    read: dict[str, str],
+    unlocked: Unlocked,
 ) -> Piece:
     """A delta to apply, proven and kept in scratch, as a compaction has it read twice."""
     with spooled.open("xb") as file:
-        for chunk in proven_bytes(store, planned, read):
+        for chunk in proven_bytes(store, planned, read, unlocked):
             file.write(chunk)
     stored = StoredDelta(planned.key, planned.suffix, planned.last, Window(0, plan.upto))
     return Piece(stored, planned.size, lambda: chunks(spooled))

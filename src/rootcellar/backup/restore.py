@@ -232,18 +232,10 @@ def _build(
     unlocked: Unlocked,
 ) -> _Built:
     """One database file for the plan's cluster, fsynced by its commits, its structure and HashKV proven."""
-    full = plan.full
-    write_full(
-        path,
-        proven_bytes(store, full, read, unlocked),
-        name=full.key,
-        suffix=full.suffix,
-        has_tail=full.has_tail,
-        progress=progress,
-    )
+    fetch_full(path, store, plan.full, read, unlocked, progress)
     path.chmod(0o600)
     clock.lap("full")
-    compared = _compare(plan, path)
+    compared = compare(plan, path)
     members = [planned.member() for planned in plan.members]
     spool = path.parent / "spool"
     spool.mkdir()
@@ -290,8 +282,10 @@ def _build(
     return _Built(applied, stamped, found, compared, bumped_to, for_etcd, size)
 
 
-def _compare(plan: RestorePlan, path: Path) -> bool:
-    """Hold the full against the HashKV that the live etcd answered when it was taken, if it was asked."""
+def compare(plan: RestorePlan, path: Path) -> bool:
+    """Hold the full at `path` against the HashKV that was recorded of it: what the live etcd answered when it
+    was taken, if it was asked, or what was folded into it.  Whether it was; raises ProofError.
+    """
     expected = plan.expected
     if expected is None:
         return False
@@ -300,7 +294,7 @@ def _compare(plan: RestorePlan, path: Path) -> bool:
     if expected.hash != found.hash:
         raise ProofError(
             f"at revision {found.revision} the source had HashKV {expected.hash}, the full has {found.hash}",
-            hint="do not use it: restore from another full, and compare the members of the source",
+            hint="do not use it: turn to another full, and compare the members of the source",
         )
     return True
 
@@ -322,6 +316,27 @@ def _piece(
         return _spooled(spooled, proven_bytes(store, planned, read, unlocked))
 
     return Piece(stored, planned.size, stored_bytes)
+
+
+def fetch_full(
+    path: Path,
+    store: Store,
+    full: PlannedObject,
+    read: dict[str, str],
+    unlocked: Unlocked,
+    progress: Progress,
+) -> None:
+    """A full's database as a file at `path`, every hash held.  Raises what `proven_bytes` and `write_full`
+    do.
+    """
+    write_full(
+        path,
+        proven_bytes(store, full, read, unlocked),
+        name=full.key,
+        suffix=full.suffix,
+        has_tail=full.has_tail,
+        progress=progress,
+    )
 
 
 def proven_bytes(

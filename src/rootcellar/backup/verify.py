@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rootcellar.backup import codecs, delta, documents, keys, names, versions
-from rootcellar.backup.database import write_full
 from rootcellar.backup.pins import pinned_plan
 from rootcellar.backup.records import Check, Finding, HashKV, Link, Proof, Result
-from rootcellar.backup.restore import proven_bytes, restore, unlock_plan
+from rootcellar.backup.restore import fetch_full, proven_bytes, restore, stored_bytes, unlock_plan
 from rootcellar.backup.sealing.keyring import NO_KEYS
 from rootcellar.backup.sealing.seal import NOTHING
 from rootcellar.bolt.check import check
@@ -25,6 +24,7 @@ from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import (
     BoltError,
     DamagedObjectError,
+    NoKeyError,
     ProofError,
     RecordError,
     RootcellarError,
@@ -68,7 +68,8 @@ def verify(  # noqa: PLR0913 - all but the first three have defaults that do
 
     `plan` has one member and no bump.  `scratch` is where a restore is tried (a directory of its own is made
     there, and removed): it takes the database's size.  `keyring` opens what is encrypted.  Raises TargetError
-    (no room, no etcd to boot), NoKeyError, StoreError: then nothing was proven or disproven.
+    (no room, no etcd to boot), NoKeyError (for checks beyond the hash), StoreError: then nothing was proven
+    or disproven.
     """
     started = now()
     trial = _Trial(store, plan, frozenset(checks), etcd, progress, keyring)
@@ -116,6 +117,7 @@ class _Trial:
         self._progress = progress
         self._keyring = keyring
         self._unlocked = NOTHING
+        self._locked: NoKeyError | None = None
         self.findings: dict[Check, Finding] = {}
         self.read: dict[str, str] = {}
         self.revision = 0
@@ -126,13 +128,15 @@ class _Trial:
         try:
             self._listed()
             if self._checks - {Check.LISTED}:
-                self._unlocked = unlock_plan(self._store, self._plan, self._keyring)
+                self._unlock()
             if self._checks & {Check.REPLAYED, Check.COMPARED, Check.BOOTED}:
                 self._replayed(scratch)
             elif self._checks & {Check.STRUCTURE, Check.HASH}:
                 with pinned_plan(self._store, self._plan, by="rootcellar verify"):
                     if Check.STRUCTURE in self._checks:
                         self._structure(scratch)
+                    elif self._locked is not None:
+                        self._stored_hashes(self._locked)
                     else:
                         self._hashes()
         except DamagedObjectError as error:
@@ -166,6 +170,28 @@ class _Trial:
         stored = proven_bytes(self._store, planned, self.read, self._unlocked)
         return codecs.HashTail(codecs.decompress(stored, planned.suffix, name=planned.key), name=planned.key)
 
+    def _unlock(self) -> None:
+        """Without a key what is stored can be held against the records, and nothing beyond."""
+        try:
+            self._unlocked = unlock_plan(self._store, self._plan, self._keyring)
+        except NoKeyError as error:
+            if self._checks - {Check.LISTED, Check.HASH}:
+                raise
+            self._locked = error
+
+    def _stored_hashes(self, locked: NoKeyError) -> None:
+        """Hold the stored bytes against the sha256 in their records."""
+        objects = [self._plan.full, *self._plan.deltas]
+        for planned in objects:
+            for chunk in stored_bytes(self._store, planned, self.read):
+                self._progress("full", len(chunk))
+        unrecorded = [planned.key for planned in objects if not planned.sha256]
+        if unrecorded:
+            reason = f"{unrecorded[0]} has no record, and {locked.message}"
+            self.findings[Check.HASH] = Finding(Check.HASH, Result.SKIPPED, reason)
+        else:
+            self._passed(Check.HASH, f"of the stored bytes; the hash inside was skipped: {locked.message}")
+
     def _hashes(self) -> None:
         for planned in (self._plan.full, *self._plan.deltas):
             for chunk in self._bytes(planned):
@@ -173,15 +199,8 @@ class _Trial:
         self._passed(Check.HASH)
 
     def _structure(self, scratch: Path) -> None:
-        full, path = self._plan.full, scratch / "db"
-        write_full(
-            path,
-            proven_bytes(self._store, full, self.read, self._unlocked),
-            name=full.key,
-            suffix=full.suffix,
-            has_tail=full.has_tail,
-            progress=self._progress,
-        )
+        path = scratch / "db"
+        fetch_full(path, self._store, self._plan.full, self.read, self._unlocked, self._progress)
         with BoltFile(path) as file:
             found = check(file)
             reached = int(StoreMeta.read(file).revision)
