@@ -3,6 +3,7 @@
 RootcellarError                    exit 10
 ├── UsageError                     11  the request itself cannot be meant
 ├── ConfigError                    12  configuration file, environment or credentials
+├── AgentError                     13  a running agent would not do what it was asked for
 ├── FormatError                    20  bytes that are not what their format demands
 │   ├── BoltError                  21  a bbolt file
 │   ├── RecordError                22  etcd's records inside one, or a catalogue object
@@ -87,6 +88,13 @@ class ConfigError(RootcellarError):
 
     code = "config"
     exit_code = 12
+
+
+class AgentError(RootcellarError):
+    """A running agent would not do what it was asked for."""
+
+    code = "agent"
+    exit_code = 13
 
 
 class FormatError(RootcellarError):

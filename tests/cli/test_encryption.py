@@ -194,6 +194,56 @@ def test_zstd_is_written_where_it_is_asked_for(ok, live, tmp_path):
     assert live.etcdctl("get", "/config/07", "--print-value-only").strip() == "value 7"
 
 
+def test_an_encrypted_chain_is_folded_and_verified_as_far_as_keys_are_at_hand(
+    cli, ok, config, live, new_key, tmp_path, secrets
+):
+    store = tmp_path / "store"
+    path, recipient, key_id = new_key("one")
+    configure(config, store, recipient)
+    ok("snapshot", "full", "@main")
+    live.etcdctl("put", "/config/01", "changed")
+    ok("snapshot", "delta", "@main")
+    held = ok("verify", "@main", "--level", 2)
+    secrets.append(held.out + held.err)
+    assert "of the stored bytes; the hash inside was skipped" in held.out
+    assert cli("compact", "@main").code == NoKeyError.exit_code
+    assert cli("compact", store, "--identity", path, "--compression", "gzip").code == 0, "still encrypted"
+    config("stores: []\n")
+    live.etcdctl("put", "/config/02", "changed")
+    ok("snapshot", "full", store, "--unencrypted")
+    assert key_id in ok("show", store, next(iter(sealed_fulls(store)))).out
+
+
+def sealed_fulls(store):
+    return [f"sealed/snapshots/{path.name}" for path in (store / "sealed" / "snapshots").glob("full_*")]
+
+
+def test_a_chain_of_zstd_is_folded_into_zstd_without_being_told(ok, live, tmp_path):
+    store = tmp_path / "store"
+    ok("snapshot", "full", store, "--compression", "zstd")
+    live.etcdctl("put", "a", "b")
+    ok("snapshot", "delta", store, "--compression", "zstd")
+    key = ok("compact", store, "--output", "json").json["key"]
+    assert key.startswith("sealed/snapshots/full_")
+    assert key.endswith(".zst")
+
+
+def test_an_import_into_a_store_that_wants_encryption_is_encrypted(
+    ok, config, live, new_key, tmp_path, secrets
+):
+    path, recipient, key_id = new_key("one")
+    live.etcdctl("snapshot", "save", tmp_path / "snapshot.db")
+    configure(config, tmp_path / "store", recipient)
+    shown = ok("import", tmp_path / "snapshot.db", "@main", "--output", "json")
+    secrets.append(shown.out + shown.err)
+    key = shown.json["key"]
+    assert key.startswith("sealed/snapshots/full_")
+    assert key.endswith(".zst.age")
+    assert not (tmp_path / "store" / "v2").exists()
+    assert f"opens with {key_id}" in ok("ls", "@main").out
+    assert ok("get", "@main", "/config/07", "--identity", path).out.strip() == "value 7"
+
+
 def test_identities_that_cannot_be_read_stop_nothing_that_needs_none(ok, config, ebr, tmp_path):
     config(f"stores:\n- {{name: main, url: 'file://{ebr()}', identities: {{file: /nowhere}}}}\n")
     result = ok("restore", "@main", "--data-dir", tmp_path / "data")

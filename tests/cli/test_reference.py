@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from rootcellar import errors
 from rootcellar.cli import flags, reference, table
 from rootcellar.cli.arguments import Arguments, sort
+from rootcellar.errors import RootcellarError
 
 ROOT = Path(__file__).parents[2]
 DOCS, README = ROOT / "docs", ROOT / "README.md"
@@ -70,6 +74,29 @@ def test_every_command_line_in_a_page_can_be_read(page):
 def test_pages_show_command_lines():
     assert len(list(commands((DOCS / "cli.md").read_text()))) > 20
     assert len(list(commands(README.read_text()))) > 5
+
+
+def every_error():
+    """The tree of `errors`, and what any verb's modules add to it."""
+    for command in table.COMMANDS:
+        import_module(command.module)
+    found = [RootcellarError, *reference.below(RootcellarError)]
+    return [each for each in found if each.__module__.startswith("rootcellar")]
+
+
+@pytest.mark.parametrize("number", ["exit_code", "code"])
+def test_no_two_errors_share_what_scripts_tell_them_apart_by(number):
+    shared = Counter(getattr(each, number) for each in every_error())
+    assert [each for each, count in shared.items() if count > 1] == []
+
+
+def test_every_error_has_its_exit_code_in_the_tree_and_in_the_page():
+    page = (DOCS / "cli.md").read_text()
+    for each in every_error():
+        drawn = re.search(rf"{each.__name__} +(?:exit +)?{each.exit_code}\b", errors.__doc__)
+        assert drawn, f"{each.__name__} is not drawn with its exit code in errors.py"
+        assert f"| {each.exit_code} | `{each.code}` |" in page, each.__name__
+        assert 10 <= each.exit_code < 126, "0 to 3 are `check`'s, 126 and up the shell's"
 
 
 def test_no_two_options_of_a_verb_share_a_flag():

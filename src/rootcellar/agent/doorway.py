@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rootcellar.errors import ConfigError, RootcellarError
+from rootcellar.errors import AgentError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,12 +27,6 @@ if TYPE_CHECKING:
 _ASK_SECONDS = 5.0
 _WORK_SECONDS = 3600.0
 _NO_STORE = "none"
-
-
-class AgentError(RootcellarError):
-    """What a running agent answered when it was asked for something."""
-
-    code = "agent"
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from rootcellar.backup.catalogue import Catalogue
     from rootcellar.backup.database import Progress
+    from rootcellar.backup.sealing.keyring import Recipient
     from rootcellar.backup.unwrapped import Stored, Unwrapped
     from rootcellar.mvcc.probe import SnapshotFacts
     from rootcellar.stores.protocol import Store
@@ -59,12 +60,13 @@ class _Proven:
     tally: Tally
 
 
-def import_backup(
+def import_backup(  # noqa: PLR0913 - all but the first two have defaults that do, or a name
     source: Path | Stored,
     store: Store,
     *,
     by: str,
     suffix: str = names.GZIP,
+    recipients: tuple[Recipient, ...] = (),
     taken_at: datetime | None = None,
     scratch: Path | None = None,
     clock: Callable[[], datetime] = utc_now,
@@ -72,8 +74,11 @@ def import_backup(
 ) -> Imported:
     """Check the database in `source` and write it to `store` as a full.
 
-    `by` is the writer's name in the record.  `taken_at` is when the database was taken, by default what its
-    name, its notes or its file say.  `progress` is called with "check" and "full" and bytes of the database.
+    `by` is the writer's name in the record.  `suffix` says how it is compressed, and whether it is encrypted
+    for `recipients`: such an import is never a repeated one, as no record tells its content.  `taken_at` is
+    when the database was taken, by default what its name, its notes or its file say.  `progress` is called
+    with "check" and "full" and bytes of the database.
+
     Raises UsageError, FormatError and below (what `unwrapped` does; a database that is not sound),
     IdentityError (the prefix is somebody's), TargetError, FencedError, StoreError.
     """
@@ -86,11 +91,13 @@ def import_backup(
             return Imported(repeated, repeated=True)
         moment = taken_at or found.wrapping.taken_at
         epoch = fence.claim_epoch(store, by, clock())
-        publisher = Publisher(store, epoch, catalogue.newest_timeline, used_keys(catalogue), clock)
+        publisher = Publisher(
+            store, epoch, catalogue.newest_timeline, used_keys(catalogue), clock, recipients
+        )
         revision = proven.facts.revision
         name = publisher.unused(lambda at: names.full(revision, at, suffix), int(moment.timestamp()))
         payload = codecs.append_hash(_told(found, progress))
-        stored = publisher.put_full(name, codecs.compress(ahead(payload), suffix))
+        stored = publisher.put_full(name, codecs.compress(ahead(payload), suffix.removesuffix(names.AGE)))
     record = Record(
         key=name.key,
         kind=name.kind,
@@ -98,7 +105,7 @@ def import_backup(
         last_revision=revision,
         compact_revision=-1 if proven.facts.compact_revision is None else proven.facts.compact_revision,
         payload_size=proven.tally.size,
-        payload_sha256=proven.tally.sha256,
+        payload_sha256="" if name.is_encrypted else proven.tally.sha256,
         stored_size=stored.size,
         stored_sha256=stored.sha256,
         cluster_id=UNKNOWN_ID,
@@ -110,6 +117,7 @@ def import_backup(
         etcd_version=found.wrapping.etcd_version or proven.facts.cluster_version or "",
         auth_revision=proven.facts.auth_revision,
         warnings=_notices(found, proven.facts),
+        key_ids=publisher.key_ids(name),
     )
     publisher.record(record)
     return Imported(record)

@@ -53,7 +53,7 @@ def settings(context: Context) -> Settings:
         endpoints=endpoints,
         open_client=lambda: connecting.client(context),
         open_source=(lambda: connecting.client(context, tuple(map(reveal, full)))) if full else None,
-        open_store=(lambda: sources.writable(context, seals=True)) if has_store else None,
+        open_store=(lambda: sources.writable(context)) if has_store else None,
         state_dir=state_dir(context),
         rule=_rule(arguments.need(flags.LEAD), endpoints),
         options=CaptureOptions(

@@ -66,7 +66,7 @@ class Snapshot(Document, frozen=True):
 def snapshot(context: Context, *, full: bool) -> int:
     """Take a full or deltas, and tell what came of it.  Where an agent runs here, it is asked to."""
     arguments, console = context.arguments, context.console
-    store = sources.writable(context, seals=True)
+    store = sources.writable(context)
     agent = None if arguments.has(flags.TAKE_OVER) else agency.running(context, store.url)
     if agent is not None:
         return _through(context, agent, full=full)

@@ -30,12 +30,14 @@ class Writing:
     recipients: tuple[Recipient, ...] = ()
 
 
-def writing(context: Context) -> Writing:
-    """What --compression and the configuration say of STORE.  Raises ConfigError, UsageError."""
+def writing(context: Context, default: str = names.GZIP) -> Writing:
+    """What --compression and the configuration say of STORE, else `default`, a suffix.  Raises ConfigError,
+    UsageError.
+    """
     configured = sources.configured(context)
     how = context.arguments.get(flags.COMPRESSION) or (configured.compression if configured else None)
     if configured is None or configured.encryption is None:
-        return Writing(_SUFFIXES[how or "gzip"])
+        return Writing(default if how is None else _SUFFIXES[how])
     suffix = _SUFFIXES[how or "zstd"] + names.AGE
     if suffix not in names.SEALED_SUFFIXES:
         raise UsageError(f"{how} is not written encrypted", hint="choose zstd, gzip or none")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rootcellar.backup.wrappings import is_wrapping
 from rootcellar.cli import flags, values
 from rootcellar.cli.configuration import reveal
-from rootcellar.errors import ConfigError, UsageError
+from rootcellar.errors import UsageError
 from rootcellar.stores.credentials import (
     AMBIENT,
     Credentials,
@@ -52,20 +52,11 @@ def at(context: Context, named: str | None) -> Store | Path:
     )
 
 
-def writable(context: Context, *, seals: bool = False) -> Store:
-    """A store to write to, which may not be there yet.  Raises UsageError, ConfigError.
-
-    `seals`: the verb encrypts the backups that it writes (`cli.sealing`), or writes none.  All others are
-    kept from a store that wants encryption.
-    """
+def writable(context: Context) -> Store:
+    """A store to write to, which may not be there yet.  Raises UsageError, ConfigError."""
     named = word(context)
     if named is not None and "://" not in named and Path(named).is_file():
         raise UsageError(f"{named} is a file", hint="a store is a directory or a URL")
-    if not seals and (configured := _configured(context, named)) is not None and configured.encryption:
-        raise ConfigError(
-            f"store @{configured.name} wants encryption, and this verb would write a backup in the clear",
-            hint="nothing was written; name a store without `encryption`",
-        )
     return opened(context, named)
 
 

@@ -326,6 +326,7 @@ COMPACT = Command(
         flags.COMPACT_TO,
         flags.COMPRESSION,
         flags.SCRATCH,
+        flags.IDENTITY,
         flags.DRY_RUN,
         flags.CREDENTIALS,
     ),

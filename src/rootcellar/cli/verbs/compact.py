@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rootcellar.backup import names
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.chain import AtRevision, Latest
 from rootcellar.backup.compact import carry_out
@@ -12,13 +13,13 @@ from rootcellar.cli import columns, flags, sources
 from rootcellar.cli.document import Document
 from rootcellar.cli.identity import whoami
 from rootcellar.cli.progress import Phase, progress
-from rootcellar.cli.sealing import writing
+from rootcellar.cli.sealing import keyring, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rootcellar.backup.compact import Compacted
-    from rootcellar.backup.compact_plan import Fold
+    from rootcellar.backup.compact_plan import Fold, Unfinished
     from rootcellar.cli.context import Context
 
 
@@ -75,8 +76,9 @@ def run(context: Context) -> int:
         return 0
     if arguments.has(flags.DRY_RUN):
         planned = _planned(store.url, fold)
-        _tell(context, planned, _told_plan(planned))
+        _tell(context, planned, _told_plan(planned, fold.unfinished))
         return 0
+    how = writing(context, default=_like_its_base(fold))
     phases = {"full": Phase("read"), "deltas": Phase("apply", None, "events"), "store": Phase("pack")}
     with progress(console, phases) as advance:
         done = carry_out(
@@ -84,7 +86,9 @@ def run(context: Context) -> int:
             catalogue,
             fold,
             by=whoami(),
-            suffix=writing(context).suffix,
+            suffix=how.suffix,
+            recipients=how.recipients,
+            keyring=keyring(context, store),
             scratch=arguments.get(flags.SCRATCH),
             progress=advance,
         )
@@ -93,6 +97,12 @@ def run(context: Context) -> int:
     if not shown.recorded:
         console.warn("the full has no record: nothing in the store tells which cluster it is of")
     return 0
+
+
+def _like_its_base(fold: Fold) -> str:
+    """How a fold is compressed if nobody says: a chain of zstd stays one."""
+    name = fold.chain.full.name
+    return names.ZSTD if name.is_sealed and not name.is_encrypted else names.GZIP
 
 
 def _tell(context: Context, shown: Document, lines: Iterator[str] | list[str]) -> None:
@@ -130,7 +140,9 @@ def _document(url: str, done: Compacted) -> Compaction:
     )
 
 
-def _told_plan(planned: CompactionPlan) -> Iterator[str]:
+def _told_plan(planned: CompactionPlan, left: Unfinished | None) -> Iterator[str]:
+    if left is not None:
+        yield f"prove and record {left.full.key}, which a fold that was killed left"
     yield f"fold {planned.objects[0]} and {columns.plural(len(planned.objects) - 1, 'delta')}"
     yield f"  to revision  {planned.revision}"
     compacted = f"at revision {planned.compact_revision}" if planned.compact_revision >= 0 else "none"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run(context: Context) -> int:
     """Write a hold."""
     arguments, console = context.arguments, context.console
-    store = sources.writable(context, seals=True)
+    store = sources.writable(context)
     full = find(read_catalogue(store), arguments.needed(flags.OBJECT))
     hold = write_hold(
         store,

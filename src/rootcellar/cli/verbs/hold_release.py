@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run(context: Context) -> int:
     """Write a release; the hold stays where it is, for who held what is worth knowing."""
     arguments, console = context.arguments, context.console
-    store = sources.writable(context, seals=True)
+    store = sources.writable(context)
     wanted = arguments.needed(flags.HOLD)
     hold = next((each for each in read_catalogue(store).holds if each.nonce == wanted), None)
     if hold is None:

@@ -37,13 +37,15 @@ def run(context: Context) -> int:
     """Check it, write it, tell what it is."""
     arguments, console = context.arguments, context.console
     store = sources.writable(context)
+    how = writing(context)
     taken_at = arguments.get(flags.TAKEN_AT)
     with progress(console, {"check": Phase("check"), "full": Phase("write")}) as advance:
         imported = import_backup(
             foreign(context, arguments.needed(flags.BACKUP)),
             store,
             by=whoami(),
-            suffix=writing(context).suffix,
+            suffix=how.suffix,
+            recipients=how.recipients,
             taken_at=None if taken_at is None else moment(taken_at),
             scratch=arguments.get(flags.SCRATCH),
             clock=lambda: datetime.now(UTC),

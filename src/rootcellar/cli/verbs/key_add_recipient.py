@@ -28,7 +28,7 @@ class KeyGranted(Document, frozen=True):
 
 def run(context: Context) -> int:
     """Write a grant for each snapshot that lacks one."""
-    store = sources.writable(context, seals=True)
+    store = sources.writable(context)
     (recipient,) = parse_recipients([context.arguments.needed(flags.RECIPIENT)])
     catalogue = read_catalogue(store)
     granted = add_recipient(

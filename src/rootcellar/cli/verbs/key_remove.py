@@ -33,7 +33,7 @@ def run(context: Context) -> int:
     """Remove its grants."""
     named = context.arguments.needed(flags.RECIPIENT)
     key_id = named if _KEY_ID.match(named) else parse_recipients([named])[0].key_id
-    store = sources.writable(context, seals=True)
+    store = sources.writable(context)
     done = remove_recipient(store, read_catalogue(store), key_id)
     shown = KeyRemoved(
         store=store.url, key_id=key_id, removed=done.removed, locked=done.locked, written_for=done.own
