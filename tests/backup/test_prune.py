@@ -10,6 +10,7 @@ import pytest
 from rootcellar.backup import documents, fence, keys, ledger, names
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.chain import Latest, plan_chain
+from rootcellar.backup.ownership import Claim
 from rootcellar.backup.prune import ask, prune, survey
 from rootcellar.backup.prune_values import Rules, What
 from rootcellar.backup.records import Check, Finding, Link, Proof, Result
@@ -242,6 +243,28 @@ def test_an_unfinished_upload_goes_after_its_grace(bucket, tmp_path):
     assert prune(store, Rules(LimitBased(1), grace=timedelta(0)), writer="tests/1").uploads == 1
 
 
+def test_the_claim_of_a_killed_fold_stays_while_its_full_waits_for_a_record_and_goes_when_old(filled):
+    def fold_claim(nonce, name):
+        claim = Claim(start=0, epoch=1, timeline=1, key=name.key, stored_sha256="a" * 64, created_at=NOW)
+        key = keys.claim(0, 1).removesuffix(".json") + f"_{nonce}.json"
+        documents.put_once(filled, key, claim)
+        return key
+
+    waiting = names.full(220, full_at(filled, FULLS[2]).name.created + 90_000)
+    filled.put(waiting.key, filled.get(full_at(filled, FULLS[2]).key))
+    kept = fold_claim("00", waiting)
+    never_came = fold_claim("01", names.full(220, 5))
+    unreadable = keys.claim(0, 1).removesuffix(".json") + "_02.json"
+    filled.put(unreadable, [b"{}"])
+    prune(filled, KEEP_ONE, writer="tests/1", clock=lambda: NOW + timedelta(days=6))
+    assert {info.key for info in filled.list(keys.CLAIMS)} == {kept, never_came, unreadable}
+
+    prune(filled, KEEP_ONE, writer="tests/1", clock=lambda: NOW + timedelta(days=8))
+
+    assert {info.key for info in filled.list(keys.CLAIMS)} == {kept, unreadable}
+    assert waiting.key in {each.key for each in read_catalogue(filled).unrecorded}
+
+
 # Object lock
 
 
@@ -283,6 +306,42 @@ def test_a_lock_that_comes_between_is_told_too(filled):
     done = prune(Locked(filled), KEEP_ONE, writer="tests/1")
     assert sorted(done.locked) == sorted(full_at(filled, revision).key for revision in FULLS[:2])
     assert done.failed == {}
+
+
+class Unaskable(StoreDecorator):
+    """Credentials that may delete, but not read what is retained."""
+
+    def retention(self, key, *, version=None):
+        raise DeniedError(f"{key}: not allowed to read its retention")
+
+
+def test_credentials_that_may_not_ask_for_retention_say_so_and_the_store_s_own_word_holds(filled):
+    class Locked(Unaskable):
+        def delete_many(self, keys_):
+            wanted = list(keys_)
+            held = {key for key in wanted if "/Incr-00000061" in key}
+            return {key: LockedError(f"{key}: a hold forbids it") for key in held} | (
+                super().delete_many([key for key in wanted if key not in held])
+            )
+
+    old = full_at(filled, FULLS[0])
+    held = names.delta(61, 80, old.name.created + 7200).key
+
+    done = prune(Locked(filled), KEEP_ONE, writer="tests/1")
+
+    assert done.unasked is not None
+    assert done.unasked.endswith("not allowed to read its retention")
+    assert (list(done.locked), done.kept_for, done.failed) == ([held], {old.key: held}, {})
+    assert {old.key, held} <= {each.key for each in read_catalogue(filled).snapshots}
+
+
+def test_with_nothing_locked_they_prune_as_any_other(anywhere, tmp_path):
+    fill(anywhere, tmp_path)
+    done = prune(Unaskable(anywhere), KEEP_ONE, writer="tests/1")
+    assert done.unasked is not None
+    assert (len(snapshots_of(anywhere)), done.locked, done.failed) == (4, {}, {})
+    must_restore(anywhere, tmp_path, FULLS[-1], 220)
+    assert prune(anywhere, KEEP_ONE, writer="tests/1").unasked is None
 
 
 # Real captures

@@ -13,8 +13,10 @@
    prune finds the rest.
 
 What the store's retention forbids to delete is asked before its tombstone is written.  It stays, and so does
-all that it builds on, and both are reported.  In a bucket that keeps versions a deletion hides an object;
-what frees its space is the bucket's own rule for versions that are not current.
+all that it builds on, and both are reported.  Credentials that may not ask cannot know: that is reported, and
+the store's own refusals, which come behind the tombstone, are heeded in the same way.  In a bucket that keeps
+versions a deletion hides an object; what frees its space is the bucket's own rule for versions that are not
+current.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from rootcellar.backup.prune_values import Decision, Ground, Live, PrunePlan, Wh
 from rootcellar.backup.records import Hold
 from rootcellar.errors import (
     AlreadyExistsError,
+    DeniedError,
     FencedError,
     LockedError,
     NotFoundError,
@@ -62,7 +65,8 @@ class Pruned:
     `plan` is the last one, of which `deleted` says what was carried out (of all plans, if there were
     several). `locked` are keys that the store's retention keeps, with its words; `kept_for` those that stay
     because a locked one, or one that could not be deleted, builds on them.  `failed` are other refusals.
-    `uploads` is the number of unfinished ones that were removed.
+    `uploads` is the number of unfinished ones that were removed.  `unasked` is why the store's retention
+    could not be asked for, None where it could, or where the store has none.
     """
 
     plan: PrunePlan
@@ -71,6 +75,7 @@ class Pruned:
     kept_for: dict[str, str] = field(default_factory=dict)
     failed: dict[str, StoreError] = field(default_factory=dict)
     uploads: int = 0
+    unasked: str | None = None
 
 
 def survey(store: Store) -> Ground:
@@ -194,7 +199,10 @@ class _Work:
                 return list(pool.map(self._lock, (each.key for each in batch)))
             except UnsupportedError:
                 self._has_locks = False
-                return [None] * len(batch)
+            except DeniedError as error:
+                self._has_locks = False
+                self.pruned.unasked = error.message
+        return [None] * len(batch)
 
     def _lock(self, key: str) -> str | None:
         """Why the store would not delete an object, None if it would."""

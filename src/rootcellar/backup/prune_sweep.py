@@ -28,7 +28,7 @@ _SETTLED = timedelta(days=1)
 """A claim this old is no longer of a writer at work."""
 
 _NUMBERED = re.compile(r"\d{10}\.json\Z", re.ASCII)
-_CLAIM = re.compile(r"(\d{20})_\d{10}\.json\Z", re.ASCII)
+_CLAIM = re.compile(r"(\d{20})_\d{10}(_[0-9a-f]+)?\.json\Z", re.ASCII)
 _BY_STEM = {keys.RECORDS: What.RECORD, keys.PROOFS: What.PROOF, keys.GRANTS: What.GRANT}
 
 
@@ -128,13 +128,26 @@ class Sweep:
             yield self._decided(key, What.EPOCH, f"{EPOCHS_KEPT} newer writers came")
 
     def _claims(self) -> Iterator[Decision]:
-        """Claims of slots that are filled; that of an object without a record tells its timeline."""
+        """Claims of slots that are filled; that of an object without a record tells its timeline.
+
+        A fold claims a full, with a nonce behind the slot, and takes its claim back: what lies here is of one
+        that was killed, and stays while a full waits for the record that the next fold will write.
+        """
         needed = {each.name.start for each in self._catalogue.unrecorded if not each.is_full}
+        unrecorded = {each.name.key for each in self._catalogue.unrecorded}
+        waiting = {key for key, claim in self._catalogue.claims.items() if claim.key in unrecorded}
+        waiting |= {damage.key for damage in self._catalogue.damaged}
         newest = self._catalogue.newest_timeline
         top = max((each.last for each in self._catalogue.snapshots if each.timeline == newest), default=0)
         for key in self._below(keys.CLAIMS):
             found = _CLAIM.match(key.removeprefix(keys.CLAIMS))
-            if found is None or int(found[1]) in needed or int(found[1]) > top:
+            if found is None:
+                continue
+            if found[2] is not None:
+                if key not in waiting and self._is_old(key):
+                    yield self._decided(key, What.CLAIM, "the fold that left it was killed")
+                continue
+            if int(found[1]) in needed or int(found[1]) > top:
                 continue
             if self._is_old(key, _SETTLED):
                 yield self._decided(key, What.CLAIM, "its slot is filled")

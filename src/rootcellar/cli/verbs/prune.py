@@ -61,7 +61,7 @@ def run(context: Context) -> int:
     """Plan, show, ask, delete."""
     arguments, console = context.arguments, context.console
     rules = retaining.rules(context)
-    store = sources.writable(context, seals=True)
+    store = sources.writable(context)
     live = _live(context)
     dry_run = arguments.has(flags.DRY_RUN)
     plan = plan_prune(survey(store), rules, datetime.now(UTC), live)
@@ -73,6 +73,8 @@ def run(context: Context) -> int:
         console.confirm(deed, yes=arguments.has(flags.YES))
     if not dry_run:
         done = prune(store, rules, writer=whoami(), live=live)
+    if done.unasked is not None:
+        console.warn(f"what the store's retention forbids cannot be known before it is tried: {done.unasked}")
     if not console.is_text:
         console.document(_document(store.url, rules, done, dry_run=dry_run))
     elif not dry_run:
