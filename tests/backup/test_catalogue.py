@@ -10,6 +10,7 @@ from rootcellar.backup.chain import Latest, plan_chain
 from rootcellar.backup.ownership import Heartbeat
 from rootcellar.backup.records import Check, Finding, Link, Proof, Result, Tombstone
 from rootcellar.backup.timeline import bind_marker, open_timeline
+from rootcellar.backup.verify import keep_proof
 from rootcellar.errors import AlreadyExistsError, RecordError, UsageError
 from tests.backup.builders import EPOCH, delta, full, moment, record
 
@@ -78,7 +79,7 @@ def test_everything_that_was_written_is_read_back(store):
         finished_at=NOW,
         by="verify/1",
     )
-    ledger.write_proof(store, proof, base)
+    keep_proof(store, proof)
     beat = fence.beat(store, epoch, 10, 1, NOW)
     catalogue = read_catalogue(store)
     assert (catalogue.epoch, catalogue.marker, catalogue.timelines) == (epoch, marker, (line,))

@@ -15,6 +15,7 @@ from rootcellar.backup.prune import ask, prune, survey
 from rootcellar.backup.prune_values import Rules, What
 from rootcellar.backup.records import Check, Finding, Link, Proof, Result
 from rootcellar.backup.retention import Gfs, LimitBased
+from rootcellar.backup.verify import keep_proof
 from rootcellar.errors import DeniedError, DoubtError, FencedError, LockedError
 from rootcellar.etcd.answers import Alarm, AlarmKind
 from rootcellar.stores import Retention
@@ -190,7 +191,7 @@ def test_what_has_served_is_swept(filled):
             finished_at=NOW,
             by="verify",
         )
-        ledger.write_proof(filled, found, each)
+        keep_proof(filled, found)
     filled.put("v2/Incr-00000007-00000009-1700000000.gz", [b"an orphan"])
     filled.put("v2/Full-00000000-00000009-1700000000.gz.sha256", [b"a sidecar"])
     filled.put("v2/Full-00000000-00000009-1700000000.lz9", [b"of the future"])

@@ -2,7 +2,8 @@
 
 Order, and what a crash leaves: a record follows its object (a crash between: a backup without a record,
 which is valid); a tombstone precedes the deletion (a crash between: a tombstone beside its object, which
-the next prune removes); a pin precedes the first read (a crash: it expires); a proof follows the checks.
+the next prune removes); a pin comes with the first read (a crash: it expires).  Proofs are filed by `verify`,
+behind the checks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rootcellar.backup.history import Snapshot
-    from rootcellar.backup.records import Proof, Record
+    from rootcellar.backup.records import Record
     from rootcellar.stores.protocol import Store
 
 
@@ -27,11 +28,6 @@ def write_record(store: Store, record: Record) -> None:
     one.
     """
     documents.put_once(store, keys.record(record.name), record)
-
-
-def write_proof(store: Store, proof: Proof, last: Snapshot) -> None:
-    """File a proof under the last object that it covers."""
-    documents.put_once(store, keys.proof(last.name, proof.finished_at, secrets.token_hex(4)), proof)
 
 
 def write_hold(
