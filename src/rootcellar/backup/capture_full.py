@@ -24,7 +24,7 @@ from rootcellar.backup import codecs, names
 from rootcellar.backup.capture_outcome import Captured
 from rootcellar.backup.capture_publisher import Tally
 from rootcellar.backup.pipeline import ahead
-from rootcellar.backup.records import Caution, HashKV, Notice, Record
+from rootcellar.backup.records import AT_REST, Caution, HashKV, Notice, Record
 from rootcellar.errors import EtcdDeniedError, EtcdError, EtcdUnavailableError, FormatError
 from rootcellar.etcd import failures
 from rootcellar.etcd.answers import AlarmKind
@@ -237,10 +237,7 @@ def _notices(
 ) -> Iterator[Notice]:
     version = source.status.version
     if facts.encrypted_at_rest:
-        yield Notice(
-            Caution.ENCRYPTED_AT_REST,
-            "values below /registry/ are encrypted by Kubernetes: keep its encryption configuration too",
-        )
+        yield AT_REST
     if (3, 5, 0) <= version <= (3, 5, 2):
         yield Notice(
             MAY_DIVERGE, f"members of etcd {version} can differ from each other: compare HashKV, and upgrade"

@@ -45,7 +45,7 @@ from rootcellar.backup.compact_plan import cluster_of, plan_compaction, refuse_e
 from rootcellar.backup.history import History, Snapshot
 from rootcellar.backup.ownership import Claim, Timeline
 from rootcellar.backup.pins import pinned
-from rootcellar.backup.records import Caution, Link, Notice, Record
+from rootcellar.backup.records import AT_REST, Caution, Link, Record
 from rootcellar.backup.sealing.keyring import NO_KEYS
 from rootcellar.backup.sealing.seal import unlock
 from rootcellar.errors import AlreadyExistsError, FencedError, LockedError, StoreError
@@ -273,8 +273,7 @@ def _record(
         return None
     notices = [notice for notice in (base.warnings if base else ()) if notice.code in _KEPT_NOTICES]
     if packed.facts.encrypted_at_rest:
-        told = "values below /registry/ are encrypted by Kubernetes: keep its encryption configuration too"
-        notices.append(Notice(Caution.ENCRYPTED_AT_REST, told))
+        notices.append(AT_REST)
     return Record(
         key=name.key,
         kind=name.kind,

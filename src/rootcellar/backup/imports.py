@@ -18,7 +18,7 @@ from rootcellar.backup import codecs, fence, names
 from rootcellar.backup.capture_publisher import Publisher, Tally, used_keys, utc_now
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.pipeline import ahead
-from rootcellar.backup.records import Caution, Notice, Record
+from rootcellar.backup.records import AT_REST, Notice, Record
 from rootcellar.backup.unwrapped import unwrapped
 from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile
@@ -186,6 +186,5 @@ def _notices(found: Unwrapped, facts: SnapshotFacts) -> tuple[Notice, ...]:
     wrapping = found.wrapping
     notices = [Notice(IMPORTED, f"imported from {wrapping.path.name} ({wrapping.form})"), *found.notices]
     if facts.encrypted_at_rest:
-        told = "values below /registry/ are encrypted by Kubernetes: keep its encryption configuration too"
-        notices.append(Notice(Caution.ENCRYPTED_AT_REST, told))
+        notices.append(AT_REST)
     return tuple(notices)

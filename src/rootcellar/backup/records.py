@@ -50,6 +50,12 @@ class Notice(msgspec.Struct, frozen=True):
     message: str
 
 
+AT_REST = Notice(
+    Caution.ENCRYPTED_AT_REST,
+    "values below /registry/ are encrypted by Kubernetes: keep its encryption configuration too",
+)
+
+
 class HashKV(msgspec.Struct, frozen=True):
     """What etcd's HashKV answers; only the whole triple can be compared.  `compact_revision` is -1 for
     never.
