@@ -27,6 +27,7 @@ from rootcellar.errors import (
     FencedError,
     NoKeyError,
     NothingToRestoreError,
+    ProofError,
     TargetError,
     TransientError,
     UsageError,
@@ -311,10 +312,15 @@ def test_a_damaged_delta_ends_a_fold_and_the_sound_part_is_told(scene):
     assert compact(scene.store, AtRevision(record.start - 1), by=BY).hashkv.revision < last
 
 
-def test_a_suffix_that_etcdbrctl_cannot_read_is_refused(scene):
+@pytest.mark.parametrize(
+    ("suffix", "told"), [(".zst", "would be sealed"), (".gz.age", "would be sealed"), (".xz", r"into \.xz")]
+)
+def test_a_chain_that_etcdbrctl_reads_is_folded_into_nothing_else(scene, suffix, told):
     chain(scene)
-    with pytest.raises(UsageError, match=r"not folded into \.zst"):
-        compact(scene.store, by=BY, suffix=".zst")
+    before = [info.key for info in scene.store.list()]
+    with pytest.raises(UsageError, match=told):
+        compact(scene.store, by=BY, suffix=suffix, recipients=(FIRST.recipient,))
+    assert [info.key for info in scene.store.list()] == before
 
 
 def a_sealed_chain(scene, *identities, suffix):
@@ -536,9 +542,7 @@ def test_a_fold_killed_anywhere_loses_nothing(etcd, place, killer, at, when):
         again = compact(scene.store, by=BY)
         assert (again is None) == (at > 4 or (at, when) == (4, "after")), "recorded, or done again"
         assert {info.key for info in scene.store.list("v2/")} >= there
-        assert len({info.key for info in scene.store.list("v2/")} - before) == 1, (
-            "finished, not repeated"
-        )
+        assert len({info.key for info in scene.store.list("v2/")} - before) == 1, "finished, not repeated"
         last = scene.write(3)
         assert scene.capture().full is None
         sound(scene, last)
@@ -578,6 +582,19 @@ def test_what_a_killed_fold_left_is_proven_and_recorded_by_the_next(etcd, tmp_pa
             scene.store, plan_of(scene.store), LEVELS[4], by=BY, keyring=Keyring((FIRST,) if sealed else ())
         )
         assert Result.FAILED not in {each.result for each in proof.findings}
+
+
+def test_a_full_that_was_folded_otherwise_is_not_recorded_as_what_the_chain_comes_to(etcd, tmp_path, killer):
+    place = tmp_path / "store"
+    with a_scene(etcd, "3.6", store_at(place)) as scene:
+        last = chain(scene)
+        assert killer.run(compact_and_die, place, 3, "after")
+        with pytest.raises(ProofError, match="its chain") as told:
+            compact(scene.store, by=BY, compact_to=last - 1)
+        assert "--compact-to" in told.value.hint
+        assert len(read_catalogue(scene.store).unrecorded) == 1
+        assert compact(scene.store, by=BY) is not None
+        sound(scene, last)
 
 
 def test_what_is_not_what_a_killed_fold_claimed_is_not_recorded(etcd, tmp_path, killer):

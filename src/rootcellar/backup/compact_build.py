@@ -146,7 +146,7 @@ def build(store: Store, fold: Fold, directory: Path, unlocked: Unlocked, progres
     )
 
 
-def _proven(built: Built) -> Built:
+def _proven(built: Built, hint: str = f"report it: {_CLEARED}") -> Built:
     """The same with what its record says of its database, which has the chain's HashKV.  Raises ProofError,
     BoltError, RecordError.
     """
@@ -154,9 +154,7 @@ def _proven(built: Built) -> Built:
         check(file)
         found = hash_kv(file)
         if found != built.hashkv:
-            raise ProofError(
-                f"the folded database has {found}, its chain {built.hashkv}", hint=f"report it: {_CLEARED}"
-            )
+            raise ProofError(f"the folded database has {found}, its chain {built.hashkv}", hint=hint)
         return replace(
             built,
             last_change=compact_database.last_change(file, int(found.revision)),
@@ -200,7 +198,8 @@ def reread(
     planned = PlannedObject(full.key, full.size, full.name.suffix, full.name.last, sha256=left.stored_sha256)
     fetch_full(path, store, planned, {}, unlocked, progress)
     built.path.unlink()
-    built = _proven(replace(built, path=path))
+    hint = "give the --compact-to that it was folded with, or take a new full"
+    built = _proven(replace(built, path=path), hint)
     payload, probe = Tally(), SnapshotProbe()
     for _ in _watched(built, payload, probe, progress):
         pass
