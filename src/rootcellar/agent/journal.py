@@ -49,6 +49,15 @@ class ProofSeen:
 
 
 @dataclass
+class Renewals:
+    """Of one Kubernetes lease.  `last_at` in unix seconds, 0.0 for never; failures by the error's code."""
+
+    count: int = 0
+    last_at: float = 0.0
+    failures: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
 class Journal:
     """All of it.  `point` is None before the first recovery point of this stay."""
 
@@ -67,6 +76,7 @@ class Journal:
     revisions_since_full: int = 0
     why_full: str = ""
     clock_jumps: int = 0
+    leases: dict[str, Renewals] = field(default_factory=dict)
 
     def opened(self, session: Session, catalogue: Catalogue) -> None:
         """A session began; the catalogue says what there is."""

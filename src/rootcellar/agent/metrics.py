@@ -45,6 +45,7 @@ class Metrics(Collector):
         yield from self._own()
         yield from self._of_store()
         yield from self._of_jobs()
+        yield from self._of_leases()
         yield from self._reference()
 
     def _own(self) -> Iterator[Metric]:
@@ -152,6 +153,20 @@ class Metrics(Collector):
             if diary.next_at is not None:
                 following.add_metric([diary.name], diary.next_at.timestamp())
         yield from (runs, failures, ended, following)
+
+    def _of_leases(self) -> Iterator[Metric]:
+        """Of Kubernetes leases, where they are renewed: full, delta, member."""
+        renewals = CounterMetricFamily("rootcellar_lease_renewals", "that were written", labels=["lease"])
+        failures = CounterMetricFamily(
+            "rootcellar_lease_failures", "renewals that failed, by class of error", labels=["lease", "error"]
+        )
+        last = _family("rootcellar_lease_last_renewal_timestamp_seconds", "unix time", "lease")
+        for role, each in self._agent.journal.leases.items():
+            renewals.add_metric([role], each.count)
+            last.add_metric([role], each.last_at)
+            for code, count in each.failures.items():
+                failures.add_metric([role, code], count)
+        yield from (renewals, failures, last)
 
     def _reference(self) -> Iterator[Metric]:
         """Those of etcd-backup-restore (its inventory, 4.5) that mean the same here."""

@@ -15,7 +15,7 @@ from rootcellar.backup.chain import Latest
 from rootcellar.backup.plan_restore import Wish, plan_restore
 from rootcellar.backup.restore import restore as carry_out
 from rootcellar.cli import recovery
-from rootcellar.cli.etcdbrctl import stores
+from rootcellar.cli.etcdbrctl import leasing, stores
 from rootcellar.cli.etcdbrctl.sections import Connection, Restoration, Snapstore, Validating
 from rootcellar.cli.values import SECOND
 from rootcellar.errors import ConfigError
@@ -86,8 +86,8 @@ def shared_config(environ: Mapping[str, str]) -> EtcdConfig | None:
 def home(configuration: Configuration, environ: Mapping[str, str], speaker: EtcdClient) -> Home:
     """Where and as whom etcd starts: by its shared configuration, else by the flags.
 
-    Unlike in the reference nothing has to be known of Kubernetes for it.  `speaker` is who is asked about
-    the cluster, where it has several members.
+    Unlike in the reference nothing has to be known of Kubernetes for it; where members renew leases, these
+    say who was alive once.  `speaker` is who is asked about the cluster, where it has several members.
     """
     asked = configuration.get(Restoration)
     shared = shared_config(environ)
@@ -103,9 +103,12 @@ def home(configuration: Configuration, environ: Mapping[str, str], speaker: Etcd
         token=asked.token,
         quota=asked.quota,
         store=(
-            partial(stores.opened, configuration, environ) if configuration.get(Snapstore).provider else None
+            partial(stores.readable, configuration, environ)
+            if configuration.get(Snapstore).provider
+            else None
         ),
         control=MemberControl(speaker) if len(clusters) > 1 else None,
+        leases=leasing.registered(configuration, environ, clusters),
         namespace=environ.get("POD_NAMESPACE", ""),
         peer_urls=urls,
     )

@@ -170,7 +170,7 @@ class Restoration:
     )
 
 
-_NO_LEASES = "Kubernetes leases are not written yet"
+_ONE_LEASE = "only the full's lease is renewed: a compaction writes no delta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,21 +178,20 @@ class Health:
     """The Kubernetes leases of members and snapshots."""
 
     snapshot_leases: bool = _flag(
-        "enable-snapshot-lease-renewal", go_boolean, "false", "snapshotLeaseRenewalEnabled", idle=_NO_LEASES
+        "enable-snapshot-lease-renewal", go_boolean, "false", "snapshotLeaseRenewalEnabled"
     )
     member_lease: bool = _flag(
-        "enable-member-lease-renewal", go_boolean, "false", "memberLeaseRenewalEnabled", idle=_NO_LEASES
+        "enable-member-lease-renewal", go_boolean, "false", "memberLeaseRenewalEnabled"
     )
-    heartbeat: int = _flag("k8s-heartbeat-duration", go_span, "30s", "heartbeatDuration", idle=_NO_LEASES)
+    heartbeat: int = _flag("k8s-heartbeat-duration", go_span, "30s", "heartbeatDuration")
     full_lease: str = _flag(
-        "full-snapshot-lease-name", str, "full-snapshot-revisions", "fullSnapshotLeaseName", idle=_NO_LEASES
+        "full-snapshot-lease-name", str, "full-snapshot-revisions", "fullSnapshotLeaseName"
     )
     delta_lease: str = _flag(
         "delta-snapshot-lease-name",
         str,
         "delta-snapshot-revisions",
         "deltaSnapshotLeaseName",
-        idle=_NO_LEASES,
     )
 
 
@@ -269,17 +268,17 @@ class Compacting:
     )
     defrag_timeout: int = _flag("etcd-defrag-timeout", go_span, "8m", "defragTimeout", idle=_NO_EMBEDDED)
     snapshot_leases: bool = _flag(
-        "enable-snapshot-lease-renewal", go_boolean, "false", "snapshotLeaseRenewalEnabled", idle=_NO_LEASES
+        "enable-snapshot-lease-renewal", go_boolean, "false", "snapshotLeaseRenewalEnabled"
     )
     full_lease: str = _flag(
-        "full-snapshot-lease-name", str, "full-snapshot-revisions", "fullSnapshotLeaseName", idle=_NO_LEASES
+        "full-snapshot-lease-name", str, "full-snapshot-revisions", "fullSnapshotLeaseName"
     )
     delta_lease: str = _flag(
         "delta-snapshot-lease-name",
         str,
         "delta-snapshot-revisions",
         "deltaSnapshotLeaseName",
-        idle=_NO_LEASES,
+        idle=_ONE_LEASE,
     )
     scrape_wait: int = _flag(
         "metrics-scrape-wait-duration",

@@ -6,10 +6,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rootcellar.agent.lease_plan import UNKNOWN, Reached
+from rootcellar.backup import names
 from rootcellar.backup.compact import compact
 from rootcellar.backup.copy import copy_as_reference
 from rootcellar.cli import columns
-from rootcellar.cli.etcdbrctl import stores
+from rootcellar.cli.etcdbrctl import leasing, stores
 from rootcellar.cli.etcdbrctl.sections import Copying, Restoration
 from rootcellar.cli.identity import whoami
 from rootcellar.cli.values import SECOND
@@ -30,6 +32,12 @@ def fold(configuration: Configuration, console: Console, environ: Mapping[str, s
     if folded is None:
         console.lines(["nothing to fold"])
     else:
+        name = names.read(folded.key)
+        assert name is not None  # noqa: S101  it was just written
+        record = folded.record
+        reached = Reached(record.timeline if record is not None else UNKNOWN, name.last)
+        if why := leasing.renew_for_folded(configuration, environ, reached, name.created):
+            console.warn(f"the lease of the full was not renewed: {why}")
         deltas = columns.plural(len(folded.folded) - 1, "delta")
         console.lines([f"a full and {deltas} are now also {folded.key}, {columns.size(folded.stored_size)}"])
     return 0

@@ -1,0 +1,528 @@
+"""Leases on a real API server, renewed by the sidecar beside a real etcd, as etcd-druid would read them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rootcellar.agent.lease_plan import (
+    TIMELINE,
+    TLS,
+    UNKNOWN,
+    Beat,
+    Reached,
+    renew_delta,
+    renew_full,
+    renew_member,
+)
+from rootcellar.agent.leases import KubeMemberLeases, renew
+from rootcellar.cli.etcdbrctl import before, leasing
+from rootcellar.cli.etcdbrctl.reading import read
+from rootcellar.errors import ConfigError, KubeConflictError, KubeDeniedError, KubeNotFoundError
+from rootcellar.etcd.client import EtcdClient
+from rootcellar.kube.client import KubeClient
+from rootcellar.kube.discovery import in_cluster
+from rootcellar.kube.kinds import LEASES, Lease, LeaseSpec, Meta
+from testbed.ports import free_port
+from tests.agent.agents import wait_until
+from tests.agent.door_scene import write
+
+FULL, DELTA, MEMBER = "main-full-snap", "main-delta-snap", "main-0"
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+DOCS = Path(__file__).parents[2] / "docs"
+SIDECAR_RULES = yaml.safe_load(
+    re.search("```yaml\n(.*?)```", (DOCS / "privileges.md").read_text(), re.DOTALL)[1]
+)["rules"]
+"""What we say is needed is all that the tests grant."""
+
+
+def lease(holder=None, at=None, timeline=None):
+    annotations = {} if timeline is None else {TIMELINE: str(timeline)}
+    spec = LeaseSpec(holder_identity=holder, renew_time=at and f"{at:%Y-%m-%dT%H:%M:%S.%fZ}")
+    return Lease(metadata=Meta(annotations=annotations), spec=spec)
+
+
+def after(lease, renewal):
+    """The lease with the patch on it."""
+    if renewal.patch is None:
+        return lease
+    spec, meta = renewal.patch["spec"], renewal.patch.get("metadata", {})
+    return Lease(
+        metadata=Meta(annotations={**lease.metadata.annotations, **meta.get("annotations", {})}),
+        spec=LeaseSpec(holder_identity=spec["holderIdentity"], renew_time=spec["renewTime"]),
+    )
+
+
+# planned
+
+
+def test_a_fulls_lease_has_its_last_revision_and_the_moment_of_its_capture():
+    renewal = renew_full(lease(), Reached(3, 4711), NOW)
+    assert renewal.patch == {
+        "spec": {"holderIdentity": "4711", "renewTime": "2026-11-21T12:00:00.000000Z"},
+        "metadata": {"annotations": {TIMELINE: "3"}},
+    }
+
+
+def test_a_full_that_the_lease_has_already_is_not_written_again():
+    written = after(lease(), renew_full(lease(), Reached(1, 5), NOW))
+    assert renew_full(written, Reached(1, 5), NOW).patch is None
+    assert renew_full(written, Reached(1, 5), NOW + timedelta(seconds=1)).patch is not None
+
+
+def test_deltas_have_zero_where_there_is_none_and_the_moment_of_the_renewal():
+    renewal = renew_delta(lease(), Reached(1, 0), NOW)
+    assert renewal.patch["spec"] == {"holderIdentity": "0", "renewTime": "2026-11-21T12:00:00.000000Z"}
+    assert not renewal.why
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 50), st.booleans()), max_size=12))
+def test_no_revision_ever_falls_within_a_timeline(steps):
+    now = lease()
+    for turn, (timeline, revision, is_full) in enumerate(steps):
+        plan = renew_full if is_full else renew_delta
+        then = after(now, plan(now, Reached(timeline, revision), NOW + timedelta(seconds=turn)))
+        before_, behind = (int(each.metadata.annotations.get(TIMELINE, 0)) for each in (now, then))
+        assert behind >= before_
+        if behind == before_ and now.spec.holder_identity is not None:
+            assert int(then.spec.holder_identity) >= int(now.spec.holder_identity)
+        now = then
+
+
+def test_a_lease_that_another_writer_took_further_is_left_and_this_is_told():
+    held = lease("100", NOW)
+    full = renew_full(held, Reached(1, 60), NOW + timedelta(hours=1))
+    assert (full.patch, full.why) == (None, "it is at revision 100, and we are at 60")
+    delta = renew_delta(held, Reached(1, 60), NOW + timedelta(hours=1))
+    assert delta.patch["spec"] == {"holderIdentity": "100", "renewTime": "2026-11-21T13:00:00.000000Z"}
+    assert delta.why == full.why
+
+
+@pytest.mark.parametrize("plan", [partial(renew_full, captured_at=NOW), partial(renew_delta, now=NOW)])
+def test_after_a_restore_to_an_older_point_leases_begin_with_what_the_new_timeline_has(plan):
+    """etcd-druid's defect D17."""
+    held = lease("1000", NOW, timeline=1)
+    assert plan(held, reached=Reached(2, 400)).patch["spec"]["holderIdentity"] == "400"
+    assert plan(lease("400", NOW, timeline=2), reached=Reached(1, 1001)).patch is None
+    assert plan(lease("400", NOW, timeline=2), reached=Reached(UNKNOWN, 1001)).patch is None
+    assert "metadata" not in plan(lease(), reached=Reached(UNKNOWN, 1)).patch
+
+
+def test_a_holder_that_is_no_revision_is_replaced():
+    assert renew_full(lease("somebody", NOW), Reached(1, 1), NOW).patch["spec"]["holderIdentity"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("beat", "holder", "annotations"),
+    [
+        (Beat(0xA0F, 0xC, leads=True, tls=True), "a0f:c:Leader", {TLS: "true"}),
+        (Beat(2**64 - 1, 1, leads=False, tls=False), "ffffffffffffffff:1:Member", {TLS: "false"}),
+        (Beat(1, 2, leads=False, tls=None), "1:2:Member", None),
+    ],
+)
+def test_a_members_lease_has_its_ids_and_role(beat, holder, annotations):
+    patch = renew_member(lease("old"), beat, NOW).patch
+    assert patch["spec"]["holderIdentity"] == holder
+    assert patch.get("metadata", {}).get("annotations") == annotations
+
+
+# carried out
+
+
+@pytest.fixture
+def namespace(control_plane):
+    """A namespace with the leases that etcd-druid makes."""
+    name = control_plane.new_namespace()
+    for each in (FULL, DELTA, MEMBER):
+        control_plane.client.create(LEASES, {"metadata": {"name": each}}, name)
+    return name
+
+
+@pytest.fixture
+def account(control_plane, namespace, tmp_path):
+    return control_plane.service_account(namespace, SIDECAR_RULES, tmp_path / "serviceaccount")
+
+
+@pytest.fixture
+def pod(control_plane, account):
+    with KubeClient(in_cluster(control_plane.environ(), mounted=account.directory)) as client:
+        yield client
+
+
+def test_a_renewal_that_loses_against_another_writer_is_made_anew_from_what_that_wrote(
+    control_plane, pod, namespace
+):
+    rivals = [{"spec": {"holderIdentity": "30"}}, {"metadata": {"annotations": {"other": "kept"}}}]
+
+    def plan(found):
+        if rivals:
+            control_plane.client.merge_patch(LEASES, FULL, rivals.pop(), namespace)
+        return renew_full(found, Reached(1, 40), NOW)
+
+    renew(pod, namespace, FULL, plan)
+    found = control_plane.client.get(LEASES, FULL, namespace)
+    assert rivals == []
+    assert found.spec.holder_identity == "40"
+    assert found.metadata.annotations == {"other": "kept", TIMELINE: "1"}
+
+
+def test_a_rival_that_goes_further_meanwhile_is_not_lowered(control_plane, pod, namespace):
+    rivals = [{"spec": {"holderIdentity": "50"}}]
+
+    def plan(found):
+        if rivals:
+            control_plane.client.merge_patch(LEASES, FULL, rivals.pop(), namespace)
+        return renew_full(found, Reached(1, 40), NOW)
+
+    assert renew(pod, namespace, FULL, plan).why == "it is at revision 50, and we are at 40"
+    assert control_plane.client.get(LEASES, FULL, namespace).spec.holder_identity == "50"
+
+
+def test_a_rival_that_never_rests_ends_in_a_conflict_and_not_in_a_loop(control_plane, pod, namespace):
+    turns = []
+
+    def plan(found):
+        turns.append(1)
+        rival = {"metadata": {"annotations": {"turn": str(len(turns))}}}
+        control_plane.client.merge_patch(LEASES, FULL, rival, namespace)
+        return renew_full(found, Reached(1, 40), NOW)
+
+    with pytest.raises(KubeConflictError):
+        renew(pod, namespace, FULL, plan)
+    assert len(turns) == 5
+
+
+def test_a_lease_that_nobody_made_is_not_made_by_us(pod, namespace):
+    with pytest.raises(KubeNotFoundError):
+        renew(pod, namespace, "main-7", partial(renew_full, reached=Reached(1, 1), captured_at=NOW))
+
+
+def test_a_sidecar_that_may_only_read_is_told_what_it_may_not(pod, account, control_plane):
+    account.set_rules([{**SIDECAR_RULES[0], "verbs": ["get"]}])
+    plan = partial(renew_full, captured_at=NOW)
+
+    def denied():
+        try:
+            renew(pod, account.namespace, FULL, partial(plan, reached=Reached(1, len(turns))))
+        except KubeDeniedError as error:
+            return error
+        turns.append(1)
+        return None
+
+    turns = [1]
+    error = wait_until(denied, "the right is gone")
+    assert 'cannot patch resource "leases" in API group "coordination.k8s.io"' in error.message
+    assert "RoleBinding" in error.hint
+
+
+# read
+
+
+def members(pod, namespace, *names):
+    return KubeMemberLeases(lambda: pod, namespace, names).registered()
+
+
+def test_a_member_has_registered_once_it_has_renewed_its_lease(control_plane, pod, namespace):
+    control_plane.client.create(LEASES, {"metadata": {"name": "main-1"}}, namespace)
+    assert members(pod, namespace, "main-0", "main-1") == frozenset()
+    renew(pod, namespace, "main-1", partial(renew_member, beat=Beat(1, 2, leads=False, tls=None), now=NOW))
+    assert members(pod, namespace, "main-0", "main-1") == {"main-1"}
+
+
+def test_where_a_lease_is_missing_or_cannot_be_read_nothing_is_known(control_plane, pod, namespace, tmp_path):
+    assert members(pod, namespace, "main-0", "main-1") is None
+    assert members(pod, "default", "main-0") is None
+
+    def unconfigured():
+        raise ConfigError("no API server")
+
+    assert KubeMemberLeases(unconfigured, namespace, ["main-0"]).registered() is None
+
+
+# by the sidecar
+
+LEASE_FLAGS = (
+    "--enable-snapshot-lease-renewal=true",
+    f"--full-snapshot-lease-name={FULL}",
+    f"--delta-snapshot-lease-name={DELTA}",
+    "--enable-member-lease-renewal=true",
+    "--k8s-heartbeat-duration=1s",
+)
+
+
+class Sidecar:
+    """`etcdbrctl server` beside an etcd, in a pod's environment."""
+
+    def __init__(self, etcd, directory, control_plane, account):
+        self.member = etcd.start("3.6", MEMBER)
+        self._control_plane, self._account, self._directory = control_plane, account, directory
+        self._port = free_port()
+        self._log = directory / "sidecar.log"
+        self._process = None
+        directory.mkdir(parents=True, exist_ok=True)
+        self._kubeconfig = directory / "kubeconfig"
+        self._kubeconfig.write_text(yaml.safe_dump(self._config()))
+
+    def _config(self):
+        mounted = self._account.directory
+        cluster = {"server": self._control_plane.url, "certificate-authority": str(mounted / "ca.crt")}
+        return {
+            "current-context": "pod",
+            "clusters": [{"name": "pod", "cluster": cluster}],
+            "users": [{"name": "pod", "user": {"tokenFile": str(mounted / "token")}}],
+            "contexts": [{"name": "pod", "context": {"cluster": "pod", "user": "pod"}}],
+        }
+
+    def start(self, *, leases=True):
+        self._begin("server", *self._server(), *(LEASE_FLAGS if leases else ()))
+
+    def compact(self):
+        self._begin("compact", *self._store(), f"--data-dir={self._directory}/compact", *LEASE_FLAGS[:2])
+        assert self._process.wait(60) == 0, self.log()
+
+    def _store(self):
+        return "--storage-provider=Local", "--store-container=bucket", "--store-prefix=main"
+
+    def _server(self):
+        return (
+            *(f"--server-port={self._port}", f"--endpoints={self.member.endpoint}", *self._store()),
+            *("--delta-snapshot-period=1s", "--reelection-period=1s"),
+        )
+
+    def _begin(self, *words):
+        command = [sys.executable, "-m", "rootcellar", "etcdbrctl", *words]
+        environment = {
+            **os.environ,
+            "HOME": str(self._directory),
+            "XDG_RUNTIME_DIR": str(self._directory),
+            "POD_NAME": MEMBER,
+            "POD_NAMESPACE": self._account.namespace,
+            "KUBECONFIG": str(self._kubeconfig),
+        }
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def lease(self, name):
+        return self._control_plane.client.get(LEASES, name, self._account.namespace)
+
+    def wait_holder(self, name, holder):
+        wait_until(lambda: self.lease(name).spec.holder_identity == holder, f"{name}: {holder}; {self.log()}")
+
+    def wait_renewed(self, name):
+        """Until it is renewed anew."""
+        now = self.lease(name).spec.renew_time
+        wait_until(lambda: self.lease(name).spec.renew_time != now, f"{name} is renewed; {self.log()}")
+
+    def log(self):
+        return self._log.read_text()
+
+    def wait_told(self, *words):
+        def told():
+            return any(all(word in line for word in words) for line in self.log().splitlines())
+
+        wait_until(told, f"{words} in {self.log()}")
+
+    def get(self, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=30) as answer:
+            return answer.read().decode()
+
+    def metric(self, name):
+        found = re.search(rf"^{re.escape(name)} (\S+)$", self.get("/metrics"), re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def terminate(self):
+        self._process.terminate()
+        return self._process.wait(60)
+
+    def kill(self):
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture
+def sidecar(etcd, tmp_path, control_plane, account):
+    found = Sidecar(etcd, tmp_path / "pod", control_plane, account)
+    with EtcdClient([found.member.endpoint]) as client:
+        write(client, 4)
+    yield found
+    found.kill()
+
+
+def test_a_leading_sidecar_renews_all_three_leases(sidecar):
+    sidecar.start()
+    sidecar.wait_holder(FULL, "5")
+    full = sidecar.lease(FULL)
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(full.spec.renew_time)) < timedelta(minutes=5)
+    assert full.metadata.annotations[TIMELINE] == "1"
+    sidecar.wait_holder(DELTA, "0")
+    with EtcdClient([sidecar.member.endpoint]) as client:
+        write(client, 3)
+        status = client.status()
+    sidecar.wait_holder(DELTA, "8")
+    sidecar.wait_renewed(DELTA)  # while nothing changes in etcd
+    assert sidecar.lease(FULL) == full
+    ids = f"{status.header.member_id:x}:{status.header.cluster_id:x}"
+    sidecar.wait_holder(MEMBER, f"{ids}:Leader")
+    sidecar.wait_renewed(MEMBER)
+    assert sidecar.lease(MEMBER).metadata.annotations[TLS] == "false"
+
+
+def test_leases_cost_the_store_no_list(sidecar):
+    sidecar.start()
+    sidecar.wait_holder(DELTA, "0")
+    with_leases = lists_per_period(sidecar)
+    assert sidecar.metric('rootcellar_lease_renewals_total{lease="delta"}') >= PERIODS
+    sidecar.terminate()
+    sidecar.start(leases=False)
+    assert lists_per_period(sidecar) == with_leases
+
+
+PERIODS = 5
+
+
+def lists_per_period(sidecar):
+    """How often a quiet agent lists per heartbeat, which is the one object that it puts in a period."""
+
+    def calls(verb):
+        try:
+            return sidecar.metric(f'rootcellar_store_calls_total{{verb="{verb}"}}')
+        except OSError:
+            return 0
+
+    wait_until(lambda: calls("put") > 3, "the session is open")
+    puts, lists = calls("put"), calls("list")
+    wait_until(lambda: calls("put") >= puts + PERIODS, "some periods pass")
+    return round((calls("list") - lists) / (calls("put") - puts))
+
+
+def test_a_compaction_renews_the_lease_of_the_full(sidecar):
+    sidecar.start()
+    sidecar.wait_holder(DELTA, "0")
+    with EtcdClient([sidecar.member.endpoint]) as client:
+        write(client, 3)
+    sidecar.terminate()
+    assert sidecar.lease(FULL).spec.holder_identity == "5"
+    sidecar.compact()
+    assert sidecar.lease(FULL).spec.holder_identity == "8"
+    assert sidecar.lease(FULL).metadata.annotations[TIMELINE] == "1"
+
+
+def test_a_compaction_whose_lease_cannot_be_renewed_is_done_all_the_same(sidecar, control_plane, namespace):
+    sidecar.start()
+    sidecar.wait_holder(DELTA, "0")
+    with EtcdClient([sidecar.member.endpoint]) as client:
+        write(client, 3)
+    sidecar.terminate()
+    control_plane.client.delete(LEASES, FULL, namespace)
+    sidecar.compact()
+    assert "the lease of the full was not renewed: " in sidecar.log()
+    assert f'"{FULL}" not found' in sidecar.log()
+    assert "are now also" in sidecar.log()
+
+
+def test_the_last_delta_is_in_the_lease_when_the_sidecar_has_ended(sidecar):
+    sidecar.start()
+    sidecar.wait_holder(DELTA, "0")
+    with EtcdClient([sidecar.member.endpoint]) as client:
+        write(client, 3)
+    assert sidecar.terminate() == 0
+    assert sidecar.lease(DELTA).spec.holder_identity == "8"
+
+
+def test_a_lease_that_is_further_is_not_lowered_and_captures_go_on(sidecar, control_plane, namespace):
+    control_plane.client.merge_patch(LEASES, FULL, {"spec": {"holderIdentity": "1000"}}, namespace)
+    sidecar.start()
+    sidecar.wait_told("lease-not-lowered", FULL, "revision 1000, and we are at 5")
+    sidecar.wait_holder(DELTA, "0")
+    assert sidecar.lease(FULL).spec.holder_identity == "1000"
+
+
+def test_without_the_right_captures_go_on_and_what_is_missing_is_told_until_it_is_granted(sidecar, account):
+    account.set_rules([])
+    sidecar.start()
+    sidecar.wait_told(
+        "lease-failed", FULL, "code=kube-denied", 'cannot get resource \\"leases\\"', "RoleBinding"
+    )
+    latest = wait_until(lambda: sidecar.get("/snapshot/latest"), "the full is taken")
+    assert '"lastRevision":5' in latest.replace(" ", "")
+    denied = 'rootcellar_lease_failures_total{error="kube-denied",lease="%s"}'
+    assert sidecar.metric(denied % "full") >= 1
+    wait_until(lambda: sidecar.metric(denied % "member") >= 3, "the heart beats on")
+    assert len(re.findall(f"lease-failed.*lease={MEMBER} ", sidecar.log())) == 1
+    account.set_rules(SIDECAR_RULES)
+    sidecar.wait_holder(FULL, "5")
+    sidecar.wait_told("lease-renewed-again", FULL)
+
+
+def test_a_token_that_is_exchanged_under_the_sidecar_is_used(sidecar, account):
+    sidecar.start()
+    sidecar.wait_holder(FULL, "5")
+    account.revoke()
+    sidecar.wait_told("lease-failed", MEMBER, "code=kube-denied", "(401)")
+    account.rotate()
+    sidecar.wait_told("lease-renewed-again", MEMBER)
+    sidecar.wait_renewed(MEMBER)
+
+
+def test_an_api_server_that_is_away_stops_no_capture_and_hears_all_when_it_is_back(sidecar, control_plane):
+    if control_plane.api_server is None:
+        pytest.skip("the cluster is not ours to restart")
+    sidecar.start()
+    sidecar.wait_holder(DELTA, "0")
+    control_plane.api_server.kill()
+    try:
+        sidecar.wait_told("lease-failed", MEMBER, "code=kube-unavailable", control_plane.url)
+        with EtcdClient([sidecar.member.endpoint]) as client:
+            write(client, 6)
+        sidecar.get("/snapshot/full")
+        latest = sidecar.get("/snapshot/latest").replace(" ", "")
+        assert '"lastRevision":11' in latest
+        unavailable = 'rootcellar_lease_failures_total{error="kube-unavailable",lease="member"}'
+        assert sidecar.metric(unavailable) >= 1
+    finally:
+        control_plane.api_server.start()
+    sidecar.wait_holder(FULL, "11")
+    sidecar.wait_told("lease-renewed-again", MEMBER)
+
+
+def test_a_sidecar_that_does_not_know_its_namespace_or_name_says_what_to_set():
+    given = read(["server", "--enable-member-lease-renewal=true"])
+    with pytest.raises(ConfigError) as caught:
+        leasing.leases(given, {}, "main-0")
+    assert "POD_NAMESPACE is not set" in caught.value.message
+    with pytest.raises(ConfigError) as caught:
+        leasing.leases(given, {"POD_NAMESPACE": "shoot"}, "")
+    assert "POD_NAME" in caught.value.hint
+    assert leasing.leases(read(["server"]), {}, "") is None
+
+
+def test_an_initialization_asks_the_leases_of_all_members(control_plane, account, namespace, tmp_path):
+    config = tmp_path / "etcd.conf.yaml"
+    urls = {f"main-{n}": [f"http://127.0.0.1:{n + 1}"] for n in range(2)}
+    cluster = ",".join(f"{name}={url}" for name, (url,) in urls.items())
+    config.write_text(yaml.safe_dump({"initial-cluster": cluster, "initial-advertise-peer-urls": urls}))
+    environ = {
+        "ETCD_CONF": str(config),
+        "POD_NAME": "main-0",
+        "POD_NAMESPACE": namespace,
+        "KUBECONFIG": str(control_plane.kubeconfig(tmp_path / "kubeconfig")),
+    }
+    given = read(["server", "--enable-member-lease-renewal=true"])
+    with before.client(given) as speaker:
+        leases = before.home(given, environ, speaker).leases
+        assert leases.registered() is None
+        control_plane.client.create(LEASES, {"metadata": {"name": "main-1"}}, namespace)
+        assert leases.registered() == frozenset()
+        assert before.home(read(["server"]), environ, speaker).leases is None
