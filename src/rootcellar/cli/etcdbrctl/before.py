@@ -103,9 +103,7 @@ def home(configuration: Configuration, environ: Mapping[str, str], speaker: Etcd
         token=asked.token,
         quota=asked.quota,
         store=(
-            partial(stores.readable, configuration, environ)
-            if configuration.get(Snapstore).provider
-            else None
+            partial(stores.opened, configuration, environ) if configuration.get(Snapstore).provider else None
         ),
         control=MemberControl(speaker) if len(clusters) > 1 else None,
         leases=leasing.registered(configuration, environ, clusters),
