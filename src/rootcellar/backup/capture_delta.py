@@ -103,7 +103,12 @@ class DeltaStream:
                 cut = self._next(goal)
                 if cut is None:
                     return
-                self._waiting = self._prepared(cut, began)
+                try:
+                    self._waiting = self._prepared(cut, began)
+                except BaseException:
+                    # What was cut has no name yet, and goes: etcd still has it, behind what is stored.
+                    self._drop_watch()
+                    raise
                 written.append(self._publish(self._waiting))
             finally:
                 if self._waiting is None:
