@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import ssl
+import stat
 import tempfile
 import urllib.error
 import urllib.request
@@ -127,11 +128,20 @@ def write_secret(path: Path, text: str) -> None:
         raise
 
 
+def _trusted(directory: Path) -> set[int]:
+    """Us and root; for root also whom a directory was given to where root alone makes any, such as /run."""
+    trusted = {os.geteuid(), 0}
+    above = directory.resolve().parent.stat()
+    if os.geteuid() == 0 and above.st_uid == 0 and not above.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        trusted.add(directory.stat().st_uid)
+    return trusted
+
+
 def find(directory: Path, store_url: str) -> Doorway | None:
     """The agent that writes to this store, if one runs on this machine and lets us in."""
     path = place(directory, store_url)
     try:
-        if path.stat().st_uid not in (os.geteuid(), 0):
+        if path.stat().st_uid not in _trusted(directory):
             return None  # left by somebody who would like to see our token
         doorway = Doorway(**json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError):

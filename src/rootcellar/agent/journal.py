@@ -71,6 +71,7 @@ class Journal:
     status: Status | None = None
     cluster_size: int = 0
     proof: ProofSeen | None = None
+    is_proof_failed: bool | None = None
     failures: Counter[str] = field(default_factory=Counter)
     deltas_since_full: int = 0
     revisions_since_full: int = 0
@@ -88,6 +89,10 @@ class Journal:
         if window.proof is not None:
             self.proven(window.proof)
         here = catalogue.on(timeline)
+        there = {each.name.key for each in here}
+        proofs = [each for each in catalogue.proofs if any(link.key in there for link in each.objects)]
+        if proofs:
+            self.is_proof_failed = _is_failed(max(proofs, key=lambda each: (each.revision, each.finished_at)))
         for kind, is_full in ((self.full, True), (self.delta, False)):
             newest = max((each for each in here if each.is_full is is_full), key=_order, default=None)
             kind.revision = newest.last if newest is not None else 0
@@ -121,10 +126,14 @@ class Journal:
     def proven(self, proof: Proof) -> None:
         """A proof was filed."""
         passed = [each.check for each in proof.findings if each.result is Result.PASSED]
-        failed = any(each.result is Result.FAILED for each in proof.findings)
-        if passed and not failed and (self.proof is None or proof.finished_at > self.proof.at):
+        self.is_proof_failed = _is_failed(proof)
+        if passed and not self.is_proof_failed and (self.proof is None or proof.finished_at > self.proof.at):
             strongest = max(passed, key=list(Check).index)
             self.proof = ProofSeen(strongest.value, proof.revision, proof.finished_at)
+
+
+def _is_failed(proof: Proof) -> bool:
+    return any(each.result is Result.FAILED for each in proof.findings)
 
 
 def _order(snapshot: Snapshot) -> tuple[int, int]:

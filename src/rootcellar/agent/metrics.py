@@ -16,6 +16,7 @@ from rootcellar.agent.state import Fault, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from prometheus_client.core import Metric
 
@@ -69,10 +70,7 @@ class Metrics(Collector):
         for kind, seconds in agent.expected_intervals().items():
             interval.add_metric([kind], seconds)
         yield interval
-        if journal.proof is not None:
-            age = _family("rootcellar_last_proof_age_seconds", "since the newest proof that passed", "check")
-            age.add_metric([journal.proof.check], max(0.0, (now - journal.proof.at).total_seconds()))
-            yield age
+        yield from self._proofs(now)
         state = _family("rootcellar_agent_state", "1 for the state that the agent is in", "state")
         for phase in Phase:
             state.add_metric([phase.value], float(agent.board.state.phase is phase))
@@ -103,6 +101,17 @@ class Metrics(Collector):
         for name, seconds in longest.items():
             steps.add_metric([name], seconds)
         yield steps
+
+    def _proofs(self, now: datetime) -> Iterator[Metric]:
+        journal = self._agent.journal
+        if journal.proof is not None:
+            age = _family("rootcellar_last_proof_age_seconds", "since the newest proof that passed", "check")
+            age.add_metric([journal.proof.check], max(0.0, (now - journal.proof.at).total_seconds()))
+            yield age
+        if journal.is_proof_failed is not None:
+            yield _gauge(
+                "rootcellar_last_proof_failed", "whether the newest proof failed", journal.is_proof_failed
+            )
 
     def _per_kind(self, kinds: dict[str, Kind]) -> Iterator[Metric]:
         stored = CounterMetricFamily("rootcellar_capture_bytes", "of objects stored", labels=["kind", "form"])
@@ -141,10 +150,11 @@ class Metrics(Collector):
         yield from (calls, errors, seconds, slowest, passed)
 
     def _of_jobs(self) -> Iterator[Metric]:
-        runs = CounterMetricFamily("rootcellar_job_runs", "begun", labels=["job"])
-        failures = CounterMetricFamily("rootcellar_job_failures", "ended by an error", labels=["job"])
-        ended = _family("rootcellar_job_last_end_timestamp_seconds", "unix time", "job")
-        following = _family("rootcellar_job_next_timestamp_seconds", "unix time", "job")
+        # Not by the label `job`: every scrape has one of its own.
+        runs = CounterMetricFamily("rootcellar_job_runs", "begun", labels=["name"])
+        failures = CounterMetricFamily("rootcellar_job_failures", "ended by an error", labels=["name"])
+        ended = _family("rootcellar_job_last_end_timestamp_seconds", "unix time", "name")
+        following = _family("rootcellar_job_next_timestamp_seconds", "unix time", "name")
         for diary in self._agent.diaries:
             runs.add_metric([diary.name], diary.runs)
             failures.add_metric([diary.name], diary.failures)

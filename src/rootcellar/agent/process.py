@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rootcellar.agent.clock import Clock
     from rootcellar.agent.jobs import Job
     from rootcellar.agent.logs import Log
+    from rootcellar.agent.schedule import Cron
     from rootcellar.agent.settings import Settings
     from rootcellar.backup.capture_outcome import Capture, Captured
     from rootcellar.etcd.client import EtcdClient
@@ -319,16 +320,18 @@ class Agent:
         return self.captures
 
     def expected_intervals(self) -> dict[str, float]:
-        """Seconds between two deltas, and between two fulls as they are scheduled next."""
+        """Seconds between two deltas, and at most between two runs of each job as they are scheduled next."""
         found: dict[str, float] = {}
-        settings = self.settings
-        if settings.delta_every is not None and self._store is not None:
+        settings, now = self.settings, self.clock.now()
+        if self._store is None:
+            return found
+        if settings.delta_every is not None:
             found["delta"] = settings.delta_every
-        if settings.full is not None and not settings.full.suspend and self._store is not None:
-            first = settings.full.next_tick(self.clock.now())
-            second = settings.full.next_tick(first) if first is not None else None
-            if first is not None and second is not None:
-                found["full"] = (second - first).total_seconds()
+        crons: list[tuple[str, Cron | None]] = [("full", settings.full)]
+        for name, cron in (*crons, *((job.name, job.cron) for job in settings.jobs)):
+            pause = cron.longest_pause(now) if cron is not None else None
+            if pause is not None:
+                found[name] = pause.total_seconds()
         return found
 
     # looking after itself

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 BACKWARD = timedelta(minutes=2)
 """A clock that goes back by less was corrected, not set: no tick is run a second time for that."""
+_AHEAD, _SEEN = timedelta(days=8), 200
+"""How far, and how many ticks, `longest_pause` looks: it is asked at every scrape."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,20 @@ class Cron:
     def last_tick(self, upto: datetime) -> datetime | None:
         """The newest tick at or before a moment."""
         return next(self._ticks(upto + timedelta(microseconds=1), reverse=True), None)
+
+    def longest_pause(self, now: datetime) -> timedelta | None:
+        """Between two of the next ticks: nights and weekends that the line spares are among them.
+
+        None when it is suspended, or has no two ticks any more.
+        """
+        if self.suspend:
+            return None
+        longest: timedelta | None = None
+        for before, tick in pairwise(islice(self._ticks(now, reverse=False), _SEEN)):
+            longest = max(longest or timedelta(0), tick - before)
+            if tick - now > _AHEAD:
+                break
+        return longest
 
     def begin(self, tick: datetime) -> datetime:
         """When the run of this tick begins."""
