@@ -1,0 +1,3 @@
+from tests.agent.conftest import agents
+
+__all__ = ["agents"]
