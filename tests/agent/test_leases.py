@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
 import urllib.request
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rootcellar.agent.board import Board
+from rootcellar.agent.clock import SystemClock
+from rootcellar.agent.journal import Journal
 from rootcellar.agent.lease_plan import (
     TIMELINE,
     TLS,
@@ -26,7 +32,9 @@ from rootcellar.agent.lease_plan import (
     renew_full,
     renew_member,
 )
-from rootcellar.agent.leases import KubeMemberLeases, renew
+from rootcellar.agent.leases import KubeMemberLeases, LeaseSettings, keeping, renew
+from rootcellar.agent.logs import make_log
+from rootcellar.backup.session import RecoveryPoint
 from rootcellar.cli.etcdbrctl import before, leasing
 from rootcellar.cli.etcdbrctl.reading import read
 from rootcellar.errors import ConfigError, KubeConflictError, KubeDeniedError, KubeNotFoundError
@@ -317,12 +325,12 @@ class Sidecar:
         return self._control_plane.client.get(LEASES, name, self._account.namespace)
 
     def wait_holder(self, name, holder):
-        wait_until(lambda: self.lease(name).spec.holder_identity == holder, f"{name}: {holder}; {self.log()}")
+        self._wait(lambda: self.lease(name).spec.holder_identity == holder, f"{name} has {holder}")
 
     def wait_renewed(self, name):
         """Until it is renewed anew."""
         now = self.lease(name).spec.renew_time
-        wait_until(lambda: self.lease(name).spec.renew_time != now, f"{name} is renewed; {self.log()}")
+        self._wait(lambda: self.lease(name).spec.renew_time != now, f"{name} is renewed")
 
     def log(self):
         return self._log.read_text()
@@ -331,7 +339,14 @@ class Sidecar:
         def told():
             return any(all(word in line for word in words) for line in self.log().splitlines())
 
-        wait_until(told, f"{words} in {self.log()}")
+        self._wait(told, f"{words}")
+
+    def _wait(self, condition, what):
+        try:
+            wait_until(condition, what)
+        except AssertionError as error:
+            error.add_note(self.log())
+            raise
 
     def get(self, path):
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=30) as answer:
@@ -439,6 +454,47 @@ def test_the_last_delta_is_in_the_lease_when_the_sidecar_has_ended(sidecar):
         write(client, 3)
     assert sidecar.terminate() == 0
     assert sidecar.lease(DELTA).spec.holder_identity == "8"
+
+
+@dataclass
+class Ending:
+    """What is asked of an agent; how one comes to this is held elsewhere."""
+
+    captures: object
+    journal: Journal
+    board: Board
+    clock: SystemClock
+    log: object
+
+
+def test_a_last_delta_that_takes_its_time_is_in_the_lease_too(control_plane, pod, namespace):
+    """An agent that is told to stop has let go of its captures long before they have ended."""
+    clock, log = SystemClock(), make_log()
+    agent = Ending(
+        SimpleNamespace(opened=asyncio.Event()), Journal(timeline=1), Board(clock, log), clock, log
+    )
+    agent.captures.opened.set()
+
+    def reach(revision):
+        agent.journal.delta.revision = revision
+        agent.journal.point = RecoveryPoint(revision, clock.now())
+
+    def shown(revision):
+        lease = control_plane.client.get(LEASES, DELTA, namespace)
+        return lease.spec.holder_identity == str(revision)
+
+    async def live():
+        async with keeping(agent, None, LeaseSettings(lambda: pod, namespace, delta=DELTA)):
+            reach(5)
+            await asyncio.to_thread(wait_until, lambda: shown(5))
+            agent.board.stop()
+            agent.captures = None
+            reach(6)
+            await asyncio.to_thread(wait_until, lambda: shown(6))
+            reach(7)
+
+    asyncio.run(live())
+    assert shown(7)
 
 
 def test_a_lease_that_is_further_is_not_lowered_and_captures_go_on(sidecar, control_plane, namespace):

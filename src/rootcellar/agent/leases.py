@@ -118,8 +118,10 @@ class LeaseKeeper:
     async def _keep_snapshots(self) -> None:
         while True:
             captures = self._agent.captures
-            # Until a session was opened the journal is of an earlier stay, or of none.
-            self._led = captures is not None and captures.opened.is_set()
+            # An agent that ends has let go of its captures before the last delta is cut.
+            if not self._agent.board.facts.stopping:
+                # Until a session was opened the journal is of an earlier stay, or of none.
+                self._led = captures is not None and captures.opened.is_set()
             if self._led:
                 await self._look()
             await asyncio.sleep(LOOK)
@@ -152,9 +154,8 @@ class LeaseKeeper:
 
     async def _keep_member(self) -> None:
         while True:
-            with suppress(
-                EtcdError
-            ):  # a member that does not answer is not alive: that is what the lease is for
+            # Of a member that does not answer nothing is written: that is what the lease is for.
+            with suppress(RootcellarError):
                 beat = await in_thread("beat", self._listen)
                 now = self._agent.clock.now()
                 await self._renew("member", self._settings.member, partial(renew_member, beat=beat, now=now))
