@@ -304,10 +304,10 @@ def test_compact_folds_and_copy_copies(ok, at_home, tmp_path, ebr):
     assert {info.key for info in FileStore(tmp_path / "elsewhere").list() if info.key[:3] == "v2/"} == keys
 
 
-def test_a_second_site_is_refused_rather_than_forgotten(cli):
+def test_a_second_site_without_stores_is_refused_rather_than_forgotten(cli):
     result = cli("etcdbrctl", "server", "--secondary-backup-sync-enabled")
     assert result.code == 11
-    assert "not acted on yet" in result.err
+    assert "needs two stores" in result.err
 
 
 def test_the_version_and_the_help_answer(ok):

@@ -23,9 +23,10 @@ from rootcellar.agent.state import Fault
 from rootcellar.agent.threads import in_thread
 from rootcellar.backup.capture_outcome import Capture, Need
 from rootcellar.backup.session import Session
-from rootcellar.errors import FencedError, ForkedError, RootcellarError, StoreError
+from rootcellar.errors import FencedError, ForkedError, IdentityError, RootcellarError, StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from rootcellar.agent.board import Board
@@ -67,7 +68,7 @@ class _Waiter:
 class Captures:
     """One stay as the leader."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what one agent is made of
         self,
         settings: Settings,
         client: EtcdClient,
@@ -78,8 +79,11 @@ class Captures:
         journal: Journal,
         log: Log,
         clock: Clock,
+        adopt: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`adopt` is asked where the store takes the cluster for a foreign one: whether it may try again."""
         self._settings = settings
+        self._adopt = adopt
         self._client = client
         self._source = source
         self._store = store
@@ -183,6 +187,14 @@ class Captures:
             self._leave()
 
     def _open(self) -> Session:
+        try:
+            return self._opened()
+        except IdentityError:
+            if not self._adopt():
+                raise
+            return self._opened()
+
+    def _opened(self) -> Session:
         return Session(
             self._client,
             self._store,
@@ -199,6 +211,7 @@ class Captures:
             timeline=session.timeline_number,
             continues=session.need is None,
             reached=session.reached,
+            **({} if session.need is None else {"why": session.need.reason}),
         )
         if session.timeline is not None and session.timeline.parent is not None:
             self._log.warning(

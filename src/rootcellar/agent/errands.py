@@ -10,12 +10,14 @@ from rootcellar.backup.chain import Latest
 from rootcellar.backup.plan_restore import Wish, plan_restore
 from rootcellar.backup.prune import ask, prune
 from rootcellar.backup.records import Check, Result
+from rootcellar.backup.restore import unlock_plan
+from rootcellar.backup.sealing.keyring import NO_KEYS
 from rootcellar.backup.verify import LEVELS, keep_proof, verify
-from rootcellar.errors import FencedError, ProofError, StoreError
+from rootcellar.errors import FencedError, NoKeyError, ProofError, StoreError
 from rootcellar.etcd.process import find_etcd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
     from datetime import datetime
     from pathlib import Path
 
@@ -24,7 +26,11 @@ if TYPE_CHECKING:
     from rootcellar.agent.schedule import Cron
     from rootcellar.backup.prune_values import Rules
     from rootcellar.backup.records import Proof
+    from rootcellar.backup.sealing.keyring import Keyring
     from rootcellar.stores.protocol import Store
+
+KEYLESS = frozenset({Check.LISTED, Check.HASH})
+"""What can be checked of an encrypted chain without a key."""
 
 
 def full_job(cron: Cron, captures: Callable[[], Captures | None], *, skip_unchanged: bool) -> Job:
@@ -49,14 +55,25 @@ def full_job(cron: Cron, captures: Callable[[], Captures | None], *, skip_unchan
 
 
 def verify_job(
-    cron: Cron, level: int, *, scratch: Path | None, etcd: Path | None, proven: Callable[[Proof], None]
+    cron: Cron,
+    level: int,
+    *,
+    scratch: Path | None,
+    etcd: Path | None,
+    proven: Callable[[Proof], None],
+    identities: Callable[[Store], Keyring] = lambda _store: NO_KEYS,
 ) -> Job:
-    """A proof of the newest chain at each tick, filed in the store.  A failed one is an error."""
+    """A proof of the newest chain at each tick, filed in the store.  A failed one is an error.
+
+    Where no identity opens what is encrypted, what can be held against its record is, and that is said.
+    """
 
     async def run(errand: Errand) -> str:
         store = errand.store
         assert store is not None  # noqa: S101  the job needs one
-        proof = await errand.thread(lambda: _prove(store, level, errand.writer, scratch, etcd))
+        proof, locked = await errand.thread(
+            lambda: _prove(store, level, errand.writer, scratch, etcd, identities(store))
+        )
         proven(proof)
         for finding in proof.findings:
             if finding.result is Result.FAILED:
@@ -65,12 +82,13 @@ def verify_job(
                     hint="take a new full now; `rootcellar ls` shows which other chain reaches far enough",
                 )
         passed = [each.check.value for each in proof.findings if each.result is Result.PASSED]
-        return f"revision {proof.revision}: {', '.join(passed)}"
+        beyond = f"; nothing beyond, for {locked.message}" if locked is not None else ""
+        return f"revision {proof.revision}: {', '.join(passed)}{beyond}"
 
     return Job("verify", cron, run)
 
 
-def prune_job(cron: Cron, rules: Rules) -> Job:
+def prune_job(cron: Cron | None, rules: Rules, mark: Callable[[], Hashable] = lambda: None) -> Job:
     """What the retention rules do not keep is deleted at each tick, in the epoch of the open session."""
 
     async def run(errand: Errand) -> str:
@@ -83,14 +101,21 @@ def prune_job(cron: Cron, rules: Rules) -> Job:
             raise StoreError(f"{len(done.failed)} objects cannot be deleted, the first {key}: {error}")
         return f"{len(done.deleted)} objects deleted"
 
-    return Job("prune", cron, run)
+    return Job("prune", cron, run, mark=mark)
 
 
-def _prove(store: Store, level: int, writer: str, scratch: Path | None, etcd: Path | None) -> Proof:
-    checks = LEVELS[level]
+def _prove(
+    store: Store, level: int, writer: str, scratch: Path | None, etcd: Path | None, keyring: Keyring
+) -> tuple[Proof, NoKeyError | None]:
+    """The proof, and why it goes no further than without a key, if so."""
+    checks, locked = LEVELS[level], None
     wish = Wish(Latest(), token="proof", bump_revision=0, quota=0)  # noqa: S106  no secret
     plan = plan_restore(read_catalogue(store), store.url, wish)
+    try:
+        unlock_plan(store, plan, keyring)
+    except NoKeyError as error:
+        checks, locked = checks & KEYLESS, error
     binary = find_etcd(etcd) if Check.BOOTED in checks else None
-    proof = verify(store, plan, checks, by=writer, scratch=scratch, etcd=binary)
+    proof = verify(store, plan, checks, by=writer, scratch=scratch, etcd=binary, keyring=keyring)
     keep_proof(store, proof)
-    return proof
+    return proof, locked

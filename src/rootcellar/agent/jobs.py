@@ -1,11 +1,13 @@
 """What runs on a schedule beside the deltas: fulls, proofs, and whatever else keeps backups in order.
 
-A job is a name, a cron line and a coroutine.  One job never overlaps itself; a run that fails is tried again
-with growing pauses, until its next tick takes its place.  Jobs that need it run only where this agent leads.
+A job is a name, a cron line (or something that it runs behind) and a coroutine.  One job never overlaps
+itself; a run that fails is tried again with growing pauses, until its next tick takes its place.  Jobs that
+need it run only where this agent leads.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -17,7 +19,7 @@ from rootcellar.agent.state import Fault
 from rootcellar.agent.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Hashable
     from datetime import datetime
 
     from rootcellar.agent.board import Board
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+BEHIND = 1.0
+"""Seconds between two looks at what a job follows."""
 POLL = 15.0
 """Seconds; the wall clock is looked at so often at least, so that a jump of it is noticed."""
 
@@ -59,15 +63,25 @@ class Job:
     """`run` returns a sentence for the log.  `since`: up to when its runs are known to be done, from what the
     store or etcd shows; None for "since the agent began".  `bound` is how many seconds a run may take before
     the watchdog says so.
+
+    Without a `cron` it runs whenever `mark` shows something else than at its last good run (None: nothing
+    yet), and rests in between for as long as that took.
     """
 
     name: str
-    cron: Cron
+    cron: Cron | None
     run: Callable[[Errand], Awaitable[str]]
     needs_leadership: bool = True
     needs_store: bool = True
     since: Callable[[], datetime | None] = lambda: None
     bound: float = 6 * 3600.0
+    mark: Callable[[], Hashable] = lambda: None
+
+
+def every(seconds: float, monotonic: Callable[[], float] = time.monotonic) -> Callable[[], Hashable]:
+    """A mark for a job that runs at once, and then again in each such period."""
+    began = monotonic()
+    return lambda: 1 + int((monotonic() - began) // seconds)
 
 
 @dataclass
@@ -101,6 +115,9 @@ class Around(Protocol):
 
 async def keep(job: Job, diary: Diary, around: Around) -> None:
     """Run a job on its schedule until cancelled."""
+    if job.cron is None:
+        await _follow(job, diary, around)
+        return
     clock, backoff = around.clock, Backoff()
     now = clock.now()
     since = job.since()
@@ -119,6 +136,23 @@ async def keep(job: Job, diary: Diary, around: Around) -> None:
             timetable.done(due.tick)
         else:
             await around.sleep(pause)
+
+
+async def _follow(job: Job, diary: Diary, around: Around) -> None:
+    """Run a job behind whatever its mark follows, until cancelled."""
+    done: Hashable = None
+    backoff = Backoff()
+    while True:
+        mark = job.mark()
+        if mark is None or mark == done:
+            await around.sleep(BEHIND)
+            continue
+        began = around.clock.monotonic()
+        pause = await _run(job, Due(around.clock.now(), is_late=False), diary, around, backoff)
+        if pause is None:
+            done = mark
+            pause = min(POLL, around.clock.monotonic() - began)
+        await around.sleep(pause)
 
 
 async def _run(job: Job, due: Due, diary: Diary, around: Around, backoff: Backoff) -> float | None:

@@ -76,6 +76,8 @@ class Journal:
     deltas_since_full: int = 0
     revisions_since_full: int = 0
     why_full: str = ""
+    why_anew: str | None = None
+    """Why the open session began with a full; None where it continued what was there."""
     clock_jumps: int = 0
     leases: dict[str, Renewals] = field(default_factory=dict)
 
@@ -83,6 +85,7 @@ class Journal:
         """A session began; the catalogue says what there is."""
         timeline = session.timeline_number
         self.epoch, self.timeline = session.epoch.number, timeline
+        self.why_anew = session.need.reason if session.need is not None else None
         self.cluster_id = catalogue.marker.cluster_id if catalogue.marker else self.cluster_id
         window = recovery_window(catalogue, catalogue.proofs, timeline)
         self.first = window.first

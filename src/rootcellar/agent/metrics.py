@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from rootcellar.agent.report import stores as report_stores
 from rootcellar.agent.state import Fault, Phase
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Metrics(Collector):
         yield from self._own()
         yield from self._of_store()
         yield from self._of_jobs()
+        yield from self._of_stores()
         yield from self._of_leases()
         yield from self._reference()
 
@@ -163,6 +165,32 @@ class Metrics(Collector):
             if diary.next_at is not None:
                 following.add_metric([diary.name], diary.next_at.timestamp())
         yield from (runs, failures, ended, following)
+
+    def _of_stores(self) -> Iterator[Metric]:
+        """How far each further store is: a mirror behind the first, a standby by itself."""
+        now = self._agent.clock.now()
+        behind = _family("rootcellar_store_lag_revisions", "behind the first store", "store")
+        lag = _family("rootcellar_store_lag_seconds", "behind its recovery point", "store")
+        age = _family("rootcellar_store_recovery_point_age_seconds", "of what a store holds", "store")
+        failed = _family("rootcellar_store_uncopied_objects", "that the last copy could not take", "store")
+        for each in report_stores(self._agent):
+            name = each["name"] or "first"
+            if each["at"] is not None:
+                age.add_metric([name], max(0.0, (now - each["at"]).total_seconds()))
+            if each["role"] != "mirror":
+                continue
+            failed.add_metric([name], each["failed"])
+            if each["behind"] is not None:
+                behind.add_metric([name], each["behind"])
+            if each["lag"] is not None:
+                lag.add_metric([name], each["lag"])
+        copied = CounterMetricFamily("rootcellar_store_copied_bytes", "read for copies", labels=["store"])
+        for name, reached in self._agent.reached.items():
+            copied.add_metric([name], reached.size)
+        yield from (behind, lag, age, failed, copied)
+        standby = self._agent.standby
+        if standby is not None:
+            yield _gauge("rootcellar_standby_active", "1 while a chain is written there", standby.is_active)
 
     def _of_leases(self) -> Iterator[Metric]:
         """Of Kubernetes leases, where they are renewed: full, delta, member."""

@@ -23,6 +23,8 @@ from rootcellar.agent.jobs import Diary, Errand, keep
 from rootcellar.agent.journal import Journal
 from rootcellar.agent.leadership import Role, Standing
 from rootcellar.agent.logs import told
+from rootcellar.agent.mirror import Mirroring, Reached
+from rootcellar.agent.standby import Standby, Tagged, adopt
 from rootcellar.agent.state import Fault
 from rootcellar.agent.threads import in_thread
 from rootcellar.errors import EtcdError, FencedError, RootcellarError
@@ -74,6 +76,8 @@ class Agent:
         self.began_at = clock.now()
         self.captures: Captures | None = None
         self.diaries: list[Diary] = []
+        self.reached: dict[str, Reached] = {}
+        self.standby: Standby | None = None
         self.store_url: str | None = None
         self._client: EtcdClient | None = None
         self._source: EtcdClient | None = None
@@ -159,6 +163,10 @@ class Agent:
         self._source = settings.open_source() if settings.open_source is not None else None
         self._store = MeteredStore(settings.open_store(), self.meter) if settings.open_store else None
         self.store_url = self._store.url if self._store is not None else None
+        self.reached = {
+            each.name: self.reached.get(each.name) or Reached(each.name, each.url)
+            for each in settings.mirrors
+        }
         self._stamp = _stamp(settings.files)
 
     def _close(self) -> None:
@@ -196,7 +204,11 @@ class Agent:
         return jobs
 
     def _diary(self, job: Job) -> Diary:
-        return next(diary for diary in self.diaries if diary.name == job.name)
+        for diary in self.diaries:
+            if diary.name == job.name:
+                return diary
+        self.diaries.append(Diary(job.name))
+        return self.diaries[-1]
 
     # leadership
 
@@ -254,14 +266,45 @@ class Agent:
                 journal=self.journal,
                 log=self.log,
                 clock=self.clock,
+                adopt=partial(
+                    adopt, self._others(), self._client, self._store, Tagged(self.log, self._store.url)
+                ),
             )
             self._leading = [asyncio.create_task(self.captures.run(), name="captures")]
             after = self.captures.opened
+            jobs = [*jobs, *self._further(self._client)]
         self._leading += [
             asyncio.create_task(self._keep_after(after, job), name=job.name)
             for job in jobs
             if job.needs_leadership
         ]
+
+    def _others(self) -> list[Callable[[], Store]]:
+        """Further stores, in which a restore may have left word."""
+        mirrors = self.settings.mirrors
+        return [*(each.open for each in mirrors), *(each.standby for each in mirrors if each.standby)]
+
+    def _further(self, client: EtcdClient) -> list[Job]:
+        """What is done about further stores; begins to watch over the first."""
+        mirrors, first = self.settings.mirrors, self.settings.open_store
+        jobs = [
+            job for each in mirrors for job in Mirroring(each, self.reached[each.name], self.journal).jobs()
+        ]
+        second = next((each for each in mirrors if each.standby is not None), None)
+        if second is not None and first is not None:
+            self.standby = Standby(
+                second,
+                self.settings,
+                client,
+                source=self._source,
+                first=(self.board, self.journal),
+                origins=[first, second.open],
+                log=self.log,
+                clock=self.clock,
+            )
+            self._leading.append(asyncio.create_task(self.standby.run(), name="standby"))
+            jobs += self.standby.jobs()
+        return jobs
 
     async def _keep_after(self, opened: asyncio.Event | None, job: Job) -> None:
         if opened is not None and job.needs_store:
@@ -272,13 +315,18 @@ class Agent:
         """End what only a leader does; with a grace period after a last delta was cut, if it can be."""
         tasks, self._leading = self._leading, []
         captures, self.captures = self.captures, None
+        standby, self.standby = self.standby, None
+        last = asyncio.create_task(standby.finish(grace)) if standby is not None and grace else None
         for task in tasks[1:] if captures is not None else tasks:
-            task.cancel()
+            if last is None or task.get_name() != "standby":
+                task.cancel()
         if captures is not None and grace:
             await captures.finish()
             await asyncio.wait(tasks[:1], timeout=grace)
             if not tasks[0].done():
                 self.log.warning("last-delta-given-up", grace=grace)
+        if last is not None:
+            await last
         for task in tasks:
             task.cancel()
         if tasks:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rootcellar.agent.process import Agent
     from rootcellar.backup.capture_outcome import Capture, Captured
 
@@ -25,6 +27,9 @@ def report(agent: Agent) -> dict[str, Any]:
         "store": agent.store_url,
         "epoch": journal.epoch or None,
         "timeline": journal.timeline or None,
+        "session": None
+        if not journal.epoch
+        else {"continues": journal.why_anew is None, "reason": journal.why_anew},
         "etcd": {
             "endpoints": agent.settings.endpoints,
             "clusterId": f"{status.header.cluster_id:x}" if status is not None else None,
@@ -41,6 +46,7 @@ def report(agent: Agent) -> dict[str, Any]:
         "lastProof": None
         if proof is None
         else {"check": proof.check, "revision": proof.revision, "at": proof.at},
+        "stores": list(stores(agent)),
         "expectedIntervals": agent.expected_intervals(),
         "schedules": [
             {
@@ -59,6 +65,52 @@ def report(agent: Agent) -> dict[str, Any]:
             for step in agent.board.steps
         ],
     }
+
+
+def stores(agent: Agent) -> Iterator[dict[str, Any]]:
+    """Each store: `role` is first, mirror or standby.  `behind` is how far it lags the first, in revisions,
+    `lag` in seconds; None where that is not known.
+    """
+    point = agent.journal.point
+    if agent.store_url is None:
+        return
+    yield {
+        "name": None,
+        "role": "first",
+        "url": agent.store_url,
+        "revision": point.revision if point is not None else None,
+        "at": point.at if point is not None else None,
+        "behind": 0 if point is not None else None,
+        "lag": 0.0 if point is not None else None,
+        "failed": 0,
+        "active": agent.captures is not None,
+    }
+    for each in agent.reached.values():
+        lag, held = each.lag(agent.journal), each.held(agent.journal)
+        yield {
+            "name": each.name,
+            "role": "mirror",
+            "url": each.url,
+            "revision": held.revision if held is not None else None,
+            "at": held.at if held is not None else None,
+            "behind": lag.revisions if lag is not None else None,
+            "lag": lag.seconds if lag is not None else None,
+            "failed": each.failed,
+            "active": agent.captures is not None,
+        }
+    if agent.standby is not None:
+        own = agent.standby.journal.point
+        yield {
+            "name": agent.standby.name,
+            "role": "standby",
+            "url": agent.standby.url,
+            "revision": own.revision if own is not None else None,
+            "at": own.at if own is not None else None,
+            "behind": None,
+            "lag": None,
+            "failed": 0,
+            "active": agent.standby.is_active,
+        }
 
 
 def told_capture(agent: Agent, done: Capture) -> dict[str, Any]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from rootcellar.agent.jobs import Job
     from rootcellar.agent.leadership import Rule
+    from rootcellar.agent.mirror import Mirror
     from rootcellar.agent.schedule import Cron
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.stores.protocol import Store
@@ -41,7 +42,8 @@ class Settings:
     `open_client` and `open_store` are called for every stay, so that rotated certificates and changed
     settings take effect; without `open_store` nothing is captured.  `open_source` names the members that
     fulls come from, in the place of those that `open_client` does.  When one of `files` changes, everything
-    is opened anew.  `delta_every` None: no deltas but those that are asked for.
+    is opened anew.  `delta_every` None: no deltas but those that are asked for.  When the store has taken
+    nothing for `standby_after`, a chain is begun beside the first of the `mirrors`.
     """
 
     writer: str
@@ -56,6 +58,8 @@ class Settings:
     full: Cron | None = None
     skip_unchanged: bool = False
     jobs: tuple[Job, ...] = ()
+    mirrors: tuple[Mirror, ...] = ()
+    standby_after: float = 900.0
     poll: float = 5.0
     grace: float = 20.0
     http: HttpSettings = field(default_factory=HttpSettings)

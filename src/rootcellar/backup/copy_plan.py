@@ -44,16 +44,18 @@ class CopyWish:
 
     `max_backups` fulls, the newest, with their deltas; fulls not older than `max_age` (by the second in the
     name); the chain of the full `chain` (a key, or a name alone); what a restore to revision `upto` needs.
+    `without` are keys of snapshots that are not brought where they are missing.
     """
 
     max_backups: int | None = None
     max_age: timedelta | None = None
     chain: str | None = None
     upto: int | None = None
+    without: frozenset[str] = frozenset()
 
     @property
     def is_everything(self) -> bool:
-        return self == CopyWish()
+        return replace(self, without=frozenset()) == CopyWish()
 
 
 class Known(StrEnum):
@@ -112,7 +114,12 @@ def plan_copy(source: Catalogue, destination: Catalogue, wish: CopyWish, now: da
     if wish.is_everything:
         chosen += [tuple(_move(each, there) for each in group) for group in _abandoned(source)]
     alone = {each.key for each in _orphans(source)}
-    return CopyPlan(tuple(filter(None, chosen)), tuple(sorted(alone)))
+    wanted = (tuple(move for move in group if _is_wanted(move, wish)) for group in chosen)
+    return CopyPlan(tuple(filter(None, wanted)), tuple(sorted(alone)))
+
+
+def _is_wanted(move: Move, wish: CopyWish) -> bool:
+    return move.known is not Known.MISSING or not wish.without & {move.snapshot.name.key, move.key}
 
 
 def copied_name(name: SnapshotName) -> SnapshotName:

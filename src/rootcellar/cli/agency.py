@@ -11,20 +11,22 @@ from rootcellar.agent import doorway
 from rootcellar.agent.leadership import Rule
 from rootcellar.agent.schedule import Cron
 from rootcellar.agent.settings import HttpSettings, Settings
-from rootcellar.backup import names
+from rootcellar.backup import documents, keys, names
 from rootcellar.backup.capture_cut import DeltaLimits
 from rootcellar.backup.capture_full import FullOptions
+from rootcellar.backup.ownership import Epoch
 from rootcellar.backup.session import CaptureOptions
 from rootcellar.cli import connecting, flags, sources, values
 from rootcellar.cli.configuration import reveal
 from rootcellar.cli.identity import whoami
 from rootcellar.cli.sealing import writing
-from rootcellar.errors import ConfigError
+from rootcellar.errors import AgentError, ConfigError, NotFoundError, RecordError
 
 if TYPE_CHECKING:
     from rootcellar.agent.doorway import Doorway
     from rootcellar.cli import schema
     from rootcellar.cli.context import Context
+    from rootcellar.stores.protocol import Store
 
 _DELTA_BYTES = 16 << 20
 
@@ -37,6 +39,21 @@ def state_dir(context: Context) -> Path:
 def running(context: Context, store_url: str) -> Doorway | None:
     """The agent that writes to this store, if one runs here."""
     return doorway.find(state_dir(context), store_url)
+
+
+def epoch(context: Context, store: Store) -> Epoch | None:
+    """The epoch in which an agent on this machine writes to a store, for who works beside it and must not
+    fence it; None where none does.  Raises StoreErrors.
+    """
+    agent = running(context, store.url)
+    if agent is None:
+        return None
+    try:
+        status = agent.ask("GET", "/status")
+        found = documents.fetch(store, keys.epoch(status["epoch"] or 0), Epoch)
+    except (OSError, AgentError, NotFoundError, RecordError):
+        return None
+    return found if status["leads"] and found.writer == status["writer"] else None
 
 
 def settings(context: Context) -> Settings:
@@ -65,10 +82,10 @@ def settings(context: Context) -> Settings:
             override=arguments.get(flags.TAKE_OVER) or "",
             recipients=how.recipients if how is not None else (),
         ),
-        delta_every=None if delta.suspend else _period("schedules.delta.every", delta.every),
+        delta_every=None if delta.suspend else period("schedules.delta.every", delta.every),
         full=cron(file.schedules.full, seed),
         skip_unchanged=file.schedules.full.skip_unchanged,
-        poll=_period("agent.poll", file.agent.poll),
+        poll=period("agent.poll", file.agent.poll),
         grace=arguments.need(flags.GRACE) / values.SECOND,
         http=_http(arguments.need(flags.LISTEN), file.agent.http),
         files=tuple(
@@ -92,7 +109,8 @@ def _rule(written: str, endpoints: tuple[str, ...]) -> Rule:
     return Rule.for_endpoints(endpoints) if written == "auto" else Rule(written)
 
 
-def _period(setting: str, written: str) -> float:
+def period(setting: str, written: str) -> float:
+    """A time span of the file in seconds.  Raises ConfigError for one that is too short."""
     seconds = values.span(written) / values.SECOND
     if seconds < 1:
         raise ConfigError(f"{setting} is {written}", hint="one second is the least")

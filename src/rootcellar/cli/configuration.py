@@ -54,6 +54,8 @@ class Configuration:
         for store in self.file.stores:
             if name in (None, store.name):
                 return store
+            if store.mirror_of is not None and name == f"{store.name}{schema.STANDBY}":
+                return standby(store)
         where = self.path or "no configuration file"
         if name is None:
             raise ConfigError(
@@ -70,6 +72,26 @@ class Configuration:
             if there
             else "add it under stores:",
         )
+
+
+def standby(mirror: schema.Store) -> schema.Store:
+    """Where an agent writes a chain of its own beside a mirror; everything but the place is the mirror's.
+
+    It lies beside the mirror's prefix, and not under it: etcdbrctl reads everything whose name begins with
+    the prefix.  Raises ConfigError.
+    """
+    address, question, query = reveal(mirror.url).partition("?")
+    place, slash, last = address.rstrip("/").rpartition("/")
+    scheme, separator, bucket = place.partition("://")
+    if scheme == "azure":
+        bucket = bucket.partition("/")[2]  # what comes first is the account
+    if not last or (address.partition("://")[1] and scheme != "file" and not (separator and bucket)):
+        raise ConfigError(
+            f"store @{mirror.name} is a mirror and has no prefix",
+            hint="write one into its URL: a chain of its own lies beside that",
+        )
+    url = f"{place}{slash}standby-of-{last}{question}{query}"
+    return msgspec.structs.replace(mirror, name=f"{mirror.name}{schema.STANDBY}", url=url, mirror_of=None)
 
 
 def find(explicit: Path | None) -> Path | None:

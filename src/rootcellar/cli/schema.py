@@ -15,11 +15,14 @@ NAME = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 SPAN = r"^\d+(\.\d+)?(ms|s|m|h|d|w)(\d+(\.\d+)?(ms|s|m|h|d|w))*$"
 SIZE = r"^\d+(\.\d+)?([kKmMgGtT]i?)?[bB]?$"
 RATE = SIZE.removesuffix("$") + "/s$"
+STANDBY = "-standby"
+"""What follows the name of a mirror in that of the place where its own chain lies."""
 
 Text = Annotated[str, Meta(min_length=1)]
 Span = Annotated[str, Meta(pattern=SPAN)]
 Size = Annotated[str, Meta(pattern=SIZE)]
 Rate = Annotated[str, Meta(pattern=RATE)]
+Name = Annotated[str, Meta(pattern=NAME)]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 
@@ -124,6 +127,13 @@ class Store(Table, frozen=True):
     encryption: Encryption | None = None
     identities: Identities | None = None
     limits: Limits = Limits()
+    mirror_of: Annotated[
+        Name | None,
+        Meta(
+            description="the store whose backups the agent copies here; while that one takes nothing, it"
+            " writes beside them (docs/several-stores.md)"
+        ),
+    ] = None
 
 
 class Tls(Table, frozen=True):
@@ -189,8 +199,26 @@ class DeltaSchedule(Table, frozen=True):
     suspend: bool = False
 
 
+class CompactSchedule(Schedule, frozen=True):
+    """When the agent looks whether the newest chain is to be folded; always, where no bound is given."""
+
+    deltas: Annotated[Positive | None, Meta(description="fold once it has so many deltas")] = None
+    bytes: Annotated[Size | None, Meta(description="fold once its deltas take so much in the store")] = None
+    scratch: Annotated[Text | None, Meta(description="where to build what is folded")] = None
+
+
+class DefragSchedule(Schedule, frozen=True):
+    """When the agent has etcd give back space: followers first, the leader last, where it pays."""
+
+    waste: Annotated[
+        int, Meta(ge=0, le=100, description="only members that waste such a percentage of their file")
+    ] = 30
+    least: Annotated[Size, Meta(description="and at least so much")] = "64MiB"
+    each: Annotated[Span, Meta(description="how long one member may take")] = "8m"
+
+
 class Schedules(Table, frozen=True):
-    """What the agent runs when.  `compact` and `defrag` are not acted on yet."""
+    """What the agent runs when."""
 
     full: FullSchedule = FullSchedule(cron="0 */6 * * *", jitter="5m")
     delta: DeltaSchedule = DeltaSchedule()
@@ -198,8 +226,12 @@ class Schedules(Table, frozen=True):
     prune: Annotated[
         Schedule, Meta(description="where the store has `retention`; nothing is deleted without")
     ] = Schedule(cron="25 * * * *", jitter="10m")
-    compact: Schedule | None = None
-    defrag: Schedule | None = None
+    compact: CompactSchedule | None = None
+    defrag: DefragSchedule | None = None
+    mirror: Annotated[
+        Schedule | None,
+        Meta(description="when stores with `mirror-of` are filled; default: after each capture"),
+    ] = None
 
 
 class Http(Table, frozen=True):
@@ -234,6 +266,9 @@ class Agent(Table, frozen=True):
     ] = "auto"
     poll: Annotated[Span, Meta(description="how often etcd is asked who leads")] = "5s"
     grace: Annotated[Span, Meta(description="for a last delta when it is told to stop")] = "20s"
+    standby_after: Annotated[
+        Span, Meta(description="how long the store may take nothing before the first mirror's standby does")
+    ] = "15m"
     full_endpoints: Annotated[
         tuple[Text, ...], Meta(description="members that fulls are streamed from; may be learners")
     ] = ()
@@ -264,3 +299,9 @@ class File(Table, frozen=True):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two stores are called {name}")
+        mirrors = {store.name: store.mirror_of for store in self.stores if store.mirror_of is not None}
+        for name, origin in mirrors.items():
+            if origin not in names or origin in mirrors:
+                raise ValueError(f"store {name} mirrors {origin}, which is no store that is written to")
+            if f"{name}{STANDBY}" in names:
+                raise ValueError(f"{name}{STANDBY} is what the standby of {name} is called")

@@ -34,8 +34,14 @@ def writing(context: Context, default: str = names.GZIP) -> Writing:
     """What --compression and the configuration say of STORE, else `default`, a suffix.  Raises ConfigError,
     UsageError.
     """
-    configured = sources.configured(context)
-    how = context.arguments.get(flags.COMPRESSION) or (configured.compression if configured else None)
+    return configured_writing(sources.configured(context), context.arguments.get(flags.COMPRESSION), default)
+
+
+def configured_writing(
+    configured: schema.Store | None, how: str | None = None, default: str = names.GZIP
+) -> Writing:
+    """The same of a store of the configuration; `how` goes above its compression."""
+    how = how or (configured.compression if configured is not None else None)
     if configured is None or configured.encryption is None:
         return Writing(default if how is None else _SUFFIXES[how])
     suffix = _SUFFIXES[how or "zstd"] + names.AGE

@@ -81,13 +81,22 @@ def word(context: Context) -> str | None:
     return context.arguments.operand(flags.STORE) or context.environ.get(flags.STORE_VARIABLE) or None
 
 
-def opened(context: Context, named: str | None, *, forms: Option[str] = flags.CREDENTIALS) -> Store:
+def mirrors(context: Context) -> tuple[schema.Store, ...]:
+    """The stores that the backups of STORE are copied to, in their order.  Raises ConfigError."""
+    if word(context) is None and not context.configuration.file.stores:
+        return ()
+    origin = configured(context)
+    stores = context.configuration.file.stores
+    return tuple(each for each in stores if origin is not None and each.mirror_of == origin.name)
+
+
+def opened(context: Context, named: str | None, *, forms: Option[str] | None = flags.CREDENTIALS) -> Store:
     """The store of a URL, a path or @NAME; for None the first that is configured.
 
     `forms` is the option that says where its keys are, above what the configuration says.  Raises UsageError,
     ConfigError.
     """
-    credentials = _credentials(context.arguments.get(forms))
+    credentials = _credentials(context.arguments.get(forms)) if forms is not None else None
     if named is not None and not named.startswith("@"):
         return open_store(named, credentials=credentials or AMBIENT)
     written = context.configuration.store(named[1:] if named else None)

@@ -209,7 +209,8 @@ PRUNE = Command(
     "delete what the retention policy does not keep",
     """Decides on every object, shows what stays and what goes, and why, asks, and deletes.  The newest chain,
     the newest proven one, and whatever a hold, a reader or the store's own retention covers stay whatever the
-    policy says.  Also removes what has served: expired pins, old epochs, orphans after a week, ...  With
+    policy says.  Also removes what has served: expired pins, old epochs, orphans after a week, ...  Beside an
+    agent it works in the agent's epoch, which goes on writing; anywhere else it fences who writes.  With
     --endpoints, or an etcd in the configuration, nothing is deleted while that etcd has a CORRUPT alarm.
     docs/retention.md has the policies.""",
     operands=(flags.STORE,),
@@ -219,6 +220,7 @@ PRUNE = Command(
         flags.DELTAS_FOR,
         flags.DRY_RUN,
         flags.YES,
+        flags.STATE_DIR,
         flags.CREDENTIALS,
         *flags.CONNECTION,
     ),
@@ -260,6 +262,8 @@ AGENT = Command(
         flags.STATE_DIR,
         flags.LOG_FORMAT,
         flags.ETCD,
+        flags.IDENTITY,
+        flags.QUOTA,
         flags.CHECK_CONFIG,
         *flags.CONNECTION,
         flags.CREDENTIALS,

@@ -90,6 +90,7 @@ def home(configuration: Configuration, environ: Mapping[str, str], speaker: Etcd
     say who was alive once.  `speaker` is who is asked about the cluster, where it has several members.
     """
     asked = configuration.get(Restoration)
+    has_store = bool(configuration.get(Snapstore).provider)
     shared = shared_config(environ)
     if shared is None:
         flags = EtcdConfig({"initial-cluster": asked.initial_cluster}, asked.name)
@@ -102,9 +103,7 @@ def home(configuration: Configuration, environ: Mapping[str, str], speaker: Etcd
         initial_cluster=clusters,
         token=asked.token,
         quota=asked.quota,
-        store=(
-            partial(stores.opened, configuration, environ) if configuration.get(Snapstore).provider else None
-        ),
+        store=partial(stores.readable, configuration, environ) if has_store else None,
         control=MemberControl(speaker) if len(clusters) > 1 else None,
         leases=leasing.registered(configuration, environ, clusters),
         namespace=environ.get("POD_NAMESPACE", ""),

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING
 from rootcellar.agent import doorway
 from rootcellar.agent.clock import SystemClock
 from rootcellar.agent.compat import CompatApi, Initialization
-from rootcellar.agent.defragment import ALWAYS, defragment
 from rootcellar.agent.etcd_config import written
 from rootcellar.agent.initialization import initialize
-from rootcellar.agent.jobs import Job
 from rootcellar.agent.leadership import Rule
 from rootcellar.agent.leases import keeping as keeping_leases
 from rootcellar.agent.logs import make_log
@@ -29,26 +27,23 @@ from rootcellar.backup import names
 from rootcellar.backup.capture_cut import DeltaLimits
 from rootcellar.backup.capture_full import FullOptions
 from rootcellar.backup.session import CaptureOptions
-from rootcellar.cli.etcdbrctl import before, leasing, stores
+from rootcellar.cli.etcdbrctl import before, keeping, leasing, stores
 from rootcellar.cli.etcdbrctl.sections import (
     Compression,
     Connection,
     Election,
     Http,
-    Restoration,
-    SecondSite,
     Snapshots,
     Snapstore,
     Upkeep,
 )
 from rootcellar.cli.identity import whoami
 from rootcellar.cli.values import SECOND
-from rootcellar.errors import ConfigError, EtcdError, UsageError
+from rootcellar.errors import ConfigError, EtcdError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rootcellar.agent.jobs import Errand
     from rootcellar.cli.console import Console
     from rootcellar.cli.etcdbrctl.reading import Configuration
     from rootcellar.etcd.answers import Member
@@ -60,7 +55,6 @@ _LAST_DELTA = 20.0
 
 def serve(configuration: Configuration, console: Console, environ: Mapping[str, str]) -> int:
     """The sidecar: initialization, captures while we lead, and the reference's API.  Until SIGTERM."""
-    _refuse_unwired(configuration)
     _warn(configuration, console)
     asyncio.run(_serve(configuration, environ))
     return 0
@@ -97,7 +91,8 @@ def settings(configuration: Configuration, environ: Mapping[str, str]) -> Settin
         ),
         delta_every=period if period >= 1 else None,
         full=Cron(shots.schedule, seed=writer),
-        jobs=(_defragmentation(configuration, writer),),
+        jobs=tuple(keeping.jobs(configuration, writer, has_store=has_store)),
+        mirrors=keeping.mirrors(configuration, environ),
         poll=configuration.get(Election).period / SECOND if is_server else 5.0,
         grace=_LAST_DELTA,
         files=tuple(Path(each) for each in files if each),
@@ -112,27 +107,6 @@ def _suffix(configuration: Configuration) -> str:
 def _warn(configuration: Configuration, console: Console) -> None:
     if configuration.get(Compression).policy == "lzw":
         console.warn("lzw is read and never written: gzip is written in its place")
-    console.warn("the server deletes no backups yet: run `rootcellar prune` on a schedule")
-
-
-def _refuse_unwired(configuration: Configuration) -> None:
-    if configuration.get(SecondSite).enabled:
-        raise UsageError(
-            "--secondary-backup-sync-enabled is not acted on yet",
-            hint="run `rootcellar copy` to the second store on a schedule",
-        )
-
-
-def _defragmentation(configuration: Configuration, seed: str) -> Job:
-    timeout = configuration.get(Connection).defrag_timeout / SECOND
-    quota = configuration.get(Restoration).quota if configuration.command == "server" else 0
-
-    async def run(errand: Errand) -> str:
-        done = await errand.thread(lambda: defragment(errand.client, ALWAYS, timeout=timeout, quota=quota))
-        return f"{len(done.done)} members"
-
-    cron = Cron(configuration.get(Upkeep).defragmentation, seed=seed)
-    return Job("defragment", cron, run, needs_store=False, bound=4 * timeout)
 
 
 async def _serve(configuration: Configuration, environ: Mapping[str, str]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from rootcellar.cli.etcdbrctl.sections import Snapstore
+from rootcellar.cli.etcdbrctl.sections import SecondSite, Snapstore
+from rootcellar.errors import StoreError
 from rootcellar.stores.reference import located
 from rootcellar.stores.url import open_store
 
@@ -13,6 +15,29 @@ if TYPE_CHECKING:
 
     from rootcellar.cli.etcdbrctl.reading import Configuration
     from rootcellar.stores.protocol import Store
+
+
+SECOND = "secondary-"
+_log = logging.getLogger(__name__)
+
+
+def readable(configuration: Configuration, environ: Mapping[str, str]) -> Store:
+    """The store, or where it cannot be read the one that it is copied to, if there is one.
+
+    Raises UsageError, ConfigError; StoreError where neither can be read.
+    """
+    first = opened(configuration, environ)
+    site = configuration.sections.get((SecondSite, ""))
+    if site is None or not site.enabled:
+        return first
+    try:
+        next(iter(first.list()), None)
+    except StoreError as error:
+        second = opened(configuration, environ, SECOND)
+        next(iter(second.list()), None)
+        _log.warning("%s cannot be read: %s; what is there is taken from %s", first.url, error, second.url)
+        return second
+    return first
 
 
 def opened(configuration: Configuration, environ: Mapping[str, str], before: str = "") -> Store:

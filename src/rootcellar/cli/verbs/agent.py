@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.clock import SystemClock
-from rootcellar.agent.errands import prune_job, verify_job
 from rootcellar.agent.logs import make_log
 from rootcellar.agent.process import Agent
-from rootcellar.cli import agency, flags, sources
-from rootcellar.cli.configuration import reveal
+from rootcellar.cli import flags, keeping
 from rootcellar.cli.document import Document
-from rootcellar.cli.retaining import configured_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from rootcellar.agent.jobs import Job
     from rootcellar.agent.logs import Log
     from rootcellar.agent.settings import Settings
     from rootcellar.backup.records import Proof
@@ -47,30 +41,13 @@ def run(context: Context) -> int:
 
     def load() -> Settings:
         # Everything is read again: the file, the environment's placeholders, files that they name.
-        fresh = context.again()
-        found = agency.settings(fresh)
-        if found.open_store is None:
-            return found
-        return replace(found, jobs=tuple(_jobs(fresh, found.writer, proven)))
+        return keeping.settings(context.again(), proven)
 
     if context.arguments.has(flags.CHECK_CONFIG):
         return _check(context, load())
     log = make_log(context.arguments.need(flags.LOG_FORMAT))
     asyncio.run(_run(load, log, agents))
     return 0
-
-
-def _jobs(context: Context, writer: str, proven: Callable[[Proof], None]) -> Iterator[Job]:
-    """Those that the configuration asks for."""
-    schedules = context.configuration.file.schedules
-    if (verify := schedules.verify) is not None:
-        scratch = Path(reveal(verify.scratch)) if verify.scratch else None
-        etcd = context.arguments.get(flags.ETCD)
-        cron = agency.cron(verify, writer)
-        yield verify_job(cron, verify.level, scratch=scratch, etcd=etcd, proven=proven)
-    configured = sources.configured(context)
-    if configured is not None and configured.retention is not None:
-        yield prune_job(agency.cron(schedules.prune, writer), configured_rules(configured.retention))
 
 
 async def _run(load: Callable[[], Settings], log: Log, agents: list[Agent]) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.chain import chains, orphans
-from rootcellar.cli import columns, flags, sources
+from rootcellar.cli import columns, fallback, flags
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.values import SECOND
 from rootcellar.cli.window import SeenProof, Window, latest_proof, moment, window
@@ -67,8 +66,7 @@ class Backups(Document, frozen=True):
 
 def run(context: Context) -> int:
     """List a timeline."""
-    store = sources.readable(context)
-    catalogue = read_catalogue(store)
+    store, catalogue = fallback.furthest(context)
     wanted = context.arguments.get(flags.TIMELINE)
     timeline = catalogue.lineage(wanted)[0].timeline
     listed = _document(store.url, catalogue, timeline)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rootcellar.backup.prune import Pruned, ask, prune, survey
 from rootcellar.backup.prune_plan import plan_prune
 from rootcellar.backup.prune_values import What, told
-from rootcellar.cli import columns, connecting, flags, retaining, sources
+from rootcellar.cli import agency, columns, connecting, flags, retaining, sources
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.identity import whoami
 from rootcellar.errors import StoreError
@@ -72,7 +72,10 @@ def run(context: Context) -> int:
         deed = f"delete {_counted(plan.doomed, plan.swept)} from {store.url}"
         console.confirm(deed, yes=arguments.has(flags.YES))
     if not dry_run:
-        done = prune(store, rules, writer=whoami(), live=live)
+        epoch = agency.epoch(context, store)  # of an agent here, which goes on writing meanwhile
+        done = prune(
+            store, rules, writer=epoch.writer if epoch is not None else whoami(), epoch=epoch, live=live
+        )
     if done.unasked is not None:
         console.warn(f"what the store's retention forbids cannot be known before it is tried: {done.unasked}")
     if not console.is_text:

@@ -13,7 +13,7 @@ from rootcellar.backup.plan_restore import DEFAULT_MEMBER, Wish, plan_bare, plan
 from rootcellar.backup.restore import restore, unlock_plan
 from rootcellar.backup.restore_plan import read_plan, write_plan
 from rootcellar.backup.unwrapped import Stored
-from rootcellar.cli import flags, sources
+from rootcellar.cli import fallback, flags, sources
 from rootcellar.cli.backups import single, source
 from rootcellar.cli.document import Document
 from rootcellar.cli.progress import reading
@@ -143,8 +143,11 @@ def _planned(context: Context, stack: ExitStack) -> tuple[Store, RestorePlan]:
                 )
         plan = read_plan(path)
         return sources.planned(context, plan.store), plan
-    place = source(context)
     wish = _wish(arguments)
+    if fallback.has_several(context) and not arguments.has(flags.OBJECT_KEY):
+        store, catalogue = fallback.furthest(context, wish.target)
+        return store, plan_restore(catalogue, store.url, wish)
+    place = source(context)
     if isinstance(place, Path | Stored):
         store, planned = stack.enter_context(single(place))
         return store, plan_bare(store.url, planned, wish)

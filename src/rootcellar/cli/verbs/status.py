@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.cli import agency, columns, connecting, flags, sources
+from rootcellar.cli import agency, columns, connecting, fallback, flags, sources
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.window import Window, window
 from rootcellar.errors import RootcellarError
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from rootcellar.cli.context import Context
     from rootcellar.etcd.client import EtcdClient
+    from rootcellar.stores.protocol import Store
 
 
 class MemberStatus(Part, frozen=True, kw_only=True):
@@ -44,6 +47,24 @@ class StoreStatus(Part, frozen=True, kw_only=True):
     window: Window | None = None
 
 
+class AgentStore(Part, frozen=True, kw_only=True):
+    """One store as its agent sees it; `role` is first, mirror or standby.
+
+    `behind` in revisions and `lag` in seconds are against the first store; `failed` objects could not be
+    copied.
+    """
+
+    name: str | None
+    role: str
+    url: str
+    revision: int | None
+    at: datetime | None
+    behind: int | None
+    lag: float | None
+    failed: int
+    active: bool
+
+
 class AgentStatus(Part, frozen=True, kw_only=True):
     """The agent on this machine that writes to the store.  `age` is that of its recovery point in seconds."""
 
@@ -55,15 +76,18 @@ class AgentStatus(Part, frozen=True, kw_only=True):
     epoch: int | None
     revision: int | None
     age: float | None
+    stores: tuple[AgentStore, ...] = ()
 
 
 class Status(Document, frozen=True):
     """`behind` is how many revisions of etcd are in no backup, None where one of both does not answer.
 
+    `others` are the mirrors of the store, and what was written beside them while it was away.
     `agent` is None where none runs on this machine.
     """
 
     store: StoreStatus
+    others: tuple[StoreStatus, ...]
     agent: AgentStatus | None
     etcd: tuple[MemberStatus, ...]
     cluster_id: str | None
@@ -73,7 +97,8 @@ class Status(Document, frozen=True):
 
 def run(context: Context) -> int:
     """Ask all, and end with the code of what did not answer."""
-    store, failure = _store(context)
+    store, failure = _store(sources.readable(context))
+    others = tuple(_store(sources.opened(context, name))[0] for name in fallback.others(context))
     members: tuple[MemberStatus, ...] = ()
     cluster: str | None = None
     alarms: tuple[str, ...] = ()
@@ -81,16 +106,18 @@ def run(context: Context) -> int:
         with connecting.client(context) as client:
             members, cluster, alarms, trouble = _etcd(client)
             failure = failure or trouble
-    last = store.window.last if store.window is not None else None
+    same = [each for each in (store, *others) if each.cluster_id in (None, cluster)]
+    windows = [each.window for each in same if each.window is not None]
+    last = max((each.last for each in windows if each.last is not None), default=None)
     live = max((member.revision for member in members), default=0)
-    same = store.cluster_id in (None, cluster)
     shown = Status(
         store=store,
+        others=others,
         agent=_agent(context, store.url),
         etcd=members,
         cluster_id=cluster,
         alarms=alarms,
-        behind=live - last if live and last is not None and same else None,
+        behind=live - last if live and last is not None else None,
     )
     if context.console.is_text:
         context.console.lines(_lines(shown, context))
@@ -99,8 +126,7 @@ def run(context: Context) -> int:
     return 0 if failure is None else failure.exit_code
 
 
-def _store(context: Context) -> tuple[StoreStatus, RootcellarError | None]:
-    store = sources.readable(context)
+def _store(store: Store) -> tuple[StoreStatus, RootcellarError | None]:
     try:
         catalogue = read_catalogue(store)
     except RootcellarError as error:
@@ -136,6 +162,7 @@ def _agent(context: Context, store_url: str) -> AgentStatus | None:
         epoch=told["epoch"],
         revision=told["recovery"]["last"],
         age=told["recovery"]["age"],
+        stores=msgspec.convert(told.get("stores", ()), tuple[AgentStore, ...]),
     )
 
 
@@ -175,21 +202,16 @@ def _etcd(
 
 def _lines(shown: Status, context: Context) -> Iterator[str]:
     style = context.console.out.style
-    store, found = shown.store, shown.store.window
-    yield f"store   {store.url}"
-    if store.error is not None:
-        yield f"        {style(store.error, 'red')}"
-    elif found is not None and found.last is not None:
-        yield f"        {columns.plural(store.objects, 'snapshot')}, timeline {store.timeline}"
-        yield f"        revisions {found.first} to {found.last}, {columns.date(found.last_time)}"
-    else:
-        yield "        answers, and holds no backup"
+    store = shown.store
+    for each in (store, *shown.others):
+        yield from _told_store(each, context)
     if shown.agent is not None:
         agent = shown.agent
         yield f"agent   {style(agent.state, 'red' if agent.faults else 'green')}: {agent.reason}"
         if agent.revision is not None and agent.age is not None:
             ago = columns.seconds(agent.age)
             yield f"        everything up to revision {agent.revision} is stored, as of {ago} ago"
+        yield from map(_further, agent.stores[1:])
     for member in shown.etcd:
         yield f"etcd    {member.endpoint}"
         if member.error is not None:
@@ -208,3 +230,27 @@ def _lines(shown: Status, context: Context) -> Iterator[str]:
             "nothing is missing" if shown.behind <= 0 else f"{shown.behind:,} revisions are in no backup yet"
         )
         yield f"behind  {behind}"
+
+
+def _told_store(store: StoreStatus, context: Context) -> Iterator[str]:
+    yield f"store   {store.url}"
+    found = store.window
+    if store.error is not None:
+        yield f"        {context.console.out.style(store.error, 'red')}"
+    elif found is not None and found.last is not None:
+        yield f"        {columns.plural(store.objects, 'snapshot')}, timeline {store.timeline}"
+        yield f"        revisions {found.first} to {found.last}, {columns.date(found.last_time)}"
+    else:
+        yield "        answers, and holds no backup"
+
+
+def _further(store: AgentStore) -> str:
+    if store.role == "standby":
+        told = "is written to" if store.active else "stands by"
+        return f"        @{store.name} {told}"
+    if store.behind is None:
+        return f"        @{store.name} mirrors: how far is not known"
+    lag = f", {columns.seconds(store.lag)}" if store.lag else ""
+    lacks = f"{columns.plural(store.behind, 'revision')} behind{lag}" if store.behind else "lacks nothing"
+    failed = f"; {columns.plural(store.failed, 'object')} could not be copied" if store.failed else ""
+    return f"        @{store.name} mirrors: {lacks}{failed}"

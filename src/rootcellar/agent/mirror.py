@@ -1,0 +1,190 @@
+"""Further stores: each is filled by verbatim copy with what the first one has, and prunes for itself.
+
+The first store alone acknowledges.  A mirror that is away costs captures nothing: its job fails, is told, and
+is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rootcellar.agent.jobs import Job, every
+from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.copy import copy
+from rootcellar.backup.copy_plan import CopyWish
+from rootcellar.backup.fence import check_epoch, claim_epoch
+from rootcellar.backup.prune import ask, prune, survey
+from rootcellar.backup.prune_plan import plan_prune
+from rootcellar.backup.session import CaptureOptions
+from rootcellar.errors import DoubtError, FencedError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from datetime import datetime
+
+    from rootcellar.agent.jobs import Errand
+    from rootcellar.agent.journal import Journal
+    from rootcellar.agent.schedule import Cron
+    from rootcellar.backup.copy import Copied
+    from rootcellar.backup.ownership import Epoch
+    from rootcellar.backup.prune_values import Live, Rules
+    from rootcellar.backup.session import RecoveryPoint
+    from rootcellar.stores.protocol import Store
+
+PARALLEL = 4
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A further store, filled at each tick of `cron`, or `every` so many seconds, or behind each capture.
+
+    `standby` is where a chain is written while the first store takes nothing, and
+    `options` say how; without one there is none.  `rules` None: what was copied is kept.
+    """
+
+    name: str
+    url: str
+    open: Callable[[], Store]
+    cron: Cron | None = None
+    every: float | None = None
+    prune: Cron | None = None
+    rules: Rules | None = None
+    standby: Callable[[], Store] | None = None
+    options: CaptureOptions = field(default_factory=CaptureOptions)
+    parallel: int = PARALLEL
+
+
+@dataclass
+class Reached:
+    """How far a mirror is.
+
+    `point` is the recovery point of the first store that it holds, `mark` what that store held then.
+    `failed` counts objects that could not be copied.
+    """
+
+    name: str
+    url: str = ""
+    point: RecoveryPoint | None = None
+    mark: Hashable = None
+    copied: int = 0
+    size: int = 0
+    failed: int = 0
+    ended_at: datetime | None = None
+
+    def held(self, journal: Journal) -> RecoveryPoint | None:
+        """The recovery point that it holds: the first store's own, while nothing is missing."""
+        return journal.point if self.mark == mark_of(journal) else self.point
+
+    def lag(self, journal: Journal) -> Lag | None:
+        """How far it is behind the first store; None before that has a recovery point."""
+        point = journal.point
+        if point is None:
+            return None
+        held = self.held(journal)
+        if held is None:
+            return Lag(point.revision, None)
+        behind = (point.at - held.at).total_seconds()
+        return Lag(max(0, point.revision - held.revision), max(0.0, behind))
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """Behind the first store: `revisions`, and `seconds` between the two recovery points (None: it has
+    none).
+    """
+
+    revisions: int
+    seconds: float | None
+
+
+def mark_of(journal: Journal) -> Hashable:
+    """Something that changes when the first store holds more than before."""
+    proof = journal.proof.at if journal.proof is not None else None
+    held = journal.full.revision, journal.delta.revision
+    return journal.timeline, journal.full.count, journal.delta.count, held, proof
+
+
+class Mirroring:
+    """The jobs of one mirror, for one stay as the leader."""
+
+    def __init__(self, mirror: Mirror, reached: Reached, journal: Journal) -> None:
+        self._mirror = mirror
+        self._reached = reached
+        self._journal = journal
+        self._one = asyncio.Lock()
+        self._epoch: Epoch | None = None
+
+    def jobs(self) -> list[Job]:
+        """The copying, and the pruning where there are rules."""
+        mirror = self._mirror
+        mark = self._held if mirror.every is None else every(mirror.every)
+        found = [Job(f"mirror-{mirror.name}", mirror.cron, self._copy, mark=mark)]
+        if mirror.rules is not None and mirror.prune is not None:
+            found.append(Job(f"prune-{mirror.name}", mirror.prune, self._prune))
+        elif mirror.rules is not None and mirror.every is not None:
+            found.append(Job(f"prune-{mirror.name}", None, self._prune, mark=every(mirror.every)))
+        return found
+
+    def _held(self) -> Hashable:
+        return mark_of(self._journal) if self._journal.point is not None else None
+
+    async def _copy(self, errand: Errand) -> str:
+        source = errand.store
+        assert source is not None  # noqa: S101  the job needs one
+        point, mark = self._journal.point, mark_of(self._journal)
+        async with self._one:
+            done = await errand.thread(lambda: fill(source, self._mirror, errand.tick))
+        reached = self._reached
+        reached.copied += len(done.copied)
+        reached.size += done.size
+        reached.failed = len(done.failed) + len(done.left_out)
+        reached.ended_at = errand.tick
+        for failure in done.failed:
+            errand.log.warning("not-copied", store=self._mirror.name, key=failure.key, reason=failure.reason)
+        if not reached.failed:
+            reached.point, reached.mark = point, mark
+        told = f"{len(done.copied)} objects copied, {len(done.present)} were there"
+        return f"{told}, {reached.failed} could not be" if reached.failed else told
+
+    async def _prune(self, errand: Errand) -> str:
+        live = await errand.thread(lambda: ask(errand.client))
+        async with self._one:
+            return await errand.thread(lambda: self._pruned(errand, live))
+
+    def _pruned(self, errand: Errand, live: Live) -> str:
+        """In an epoch of this store's own, taken once for each stay: nobody else writes here by right."""
+        rules = self._mirror.rules
+        assert rules is not None  # noqa: S101  there is no such job without
+        store = self._mirror.open()
+        if not any(store.list()):
+            return "there is nothing yet"
+        if self._epoch is None:
+            self._epoch = claim_epoch(store, errand.writer, errand.tick)
+        try:
+            check_epoch(store, self._epoch)
+            done = prune(store, rules, writer=errand.writer, epoch=self._epoch, live=live)
+        except FencedError:
+            self._epoch = None
+            raise
+        for key, error in done.failed.items():
+            raise StoreError(f"{len(done.failed)} objects cannot be deleted, the first {key}: {error}")
+        return f"{len(done.deleted)} objects deleted"
+
+
+def fill(source: Store, mirror: Mirror, now: datetime) -> Copied:
+    """Copy what the mirror lacks and would keep.  Raises what `copy` does."""
+    destination = mirror.open()
+    return copy(source, destination, wish(source, destination, mirror.rules, now), parallel=mirror.parallel)
+
+
+def wish(source: Store, destination: Store, rules: Rules | None, now: datetime) -> CopyWish:
+    """Everything, but for what the destination's own retention has deleted or would delete."""
+    buried = {tombstone.key for tombstone in read_catalogue(destination).tombstones}
+    if rules is not None:
+        with suppress(DoubtError):  # then the source is not pruned either
+            doomed = plan_prune(survey(source), rules, now).doomed
+            buried |= {each.snapshot.name.key for each in doomed if each.snapshot is not None}
+    return CopyWish(without=frozenset(buried))
