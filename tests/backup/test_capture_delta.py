@@ -9,9 +9,10 @@ from rootcellar.backup.capture import capture
 from rootcellar.backup.capture_cut import DeltaLimits
 from rootcellar.backup.capture_outcome import Need
 from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision, plan_chain
+from rootcellar.backup.chain import AtRevision, Latest, plan_chain
 from rootcellar.backup.fence import claim_epoch
 from rootcellar.backup.records import Caution, Lease
+from rootcellar.backup.session import Session
 from rootcellar.errors import EtcdDeniedError, FencedError
 from rootcellar.etcd import operations as ops
 from rootcellar.etcd.client import ALL_KEYS, EtcdClient
@@ -357,27 +358,116 @@ def test_what_etcdbrctl_cannot_replay_is_recorded_and_followed_by_a_full(etcd, s
         scene.must_equal(scene.restored(), 7, 5, 4)
 
 
-def test_a_writer_that_was_superseded_while_it_published_takes_its_delta_back(newest, tmp_path):
+class Overtaken(FileStore):
+    """Behind the first snapshot that is put here, something else happens before its writer goes on."""
+
+    meanwhile = None
+
+    def put(self, key, chunks, *, condition=None):
+        info = super().put(key, chunks, condition=condition)
+        if key.startswith("v2/") and self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        return info
+
+
+def test_a_delta_of_a_superseded_writer_stays_for_a_successor_that_goes_on_from_it(newest, tmp_path):
     newest.write(3)
     newest.full()
     newest.write(3)
-    before = snapshots(newest.store)
+    store = Overtaken(tmp_path / "store")
 
-    class Overtaken(FileStore):
+    def successor():
+        newest.write(2)
+        assert spans(newest.capture().deltas) == [(8, 9)]
+
+    store.meanwhile = successor
+    with pytest.raises(FencedError, match="superseded") as caught:
+        newest.capture(store=store)
+    assert "stays" in caught.value.__notes__[0]
+    catalogue = read_catalogue(newest.store)
+    assert (catalogue.lost, catalogue.tombstones) == ((), ())
+    assert plan_chain(catalogue, Latest()).reach == 9
+    assert ebr_rules.check_prefix(newest.store) == []
+    newest.must_equal(newest.restored(), 9, 7, 5)
+
+
+def test_a_full_of_a_superseded_writer_stays_for_a_successor_that_goes_on_from_it(newest, tmp_path):
+    newest.write(3)
+    store = Overtaken(tmp_path / "store")
+
+    def successor():
+        newest.write(2)
+        newest.capture()
+        newest.write(2)
+        assert newest.capture().full is None
+
+    store.meanwhile = successor
+    with pytest.raises(FencedError, match="superseded"):
+        newest.capture(full=True, store=store)
+    assert plan_chain(read_catalogue(newest.store), Latest()).reach == 8
+    newest.must_equal(newest.restored(), 8, 6)
+
+
+def late_delta(newest, directory, *, does_go_on):
+    """A writer is stopped between its claim and its object, and another stores the same and more."""
+    newest.write(3)
+    newest.full()
+    newest.write(3)
+
+    class Late(FileStore):
         def put(self, key, chunks, *, condition=None):
-            info = super().put(key, chunks, condition=condition)
             if key.startswith("v2/"):
-                claim_epoch(self, "another/1", moment(0))
+                newest.write(2)
+                newest.second = Session(newest.client, newest.store, writer="second/1")
+                newest.second.collect()
+            info = super().put(key, chunks, condition=condition)
+            if key.startswith("v2/") and not does_go_on:
+                raise ConnectionAbortedError("killed here")
             return info
 
-    with pytest.raises(FencedError, match="superseded") as caught:
-        newest.capture(store=Overtaken(tmp_path / "store"))
-    assert caught.value.hint
-    assert snapshots(newest.store) == before
+    with pytest.raises(FencedError if does_go_on else ConnectionAbortedError):
+        newest.capture(store=Late(directory))
+
+
+def test_a_delta_that_comes_too_late_is_taken_back_once_it_is_held_by_its_successor(newest, tmp_path):
+    late_delta(newest, tmp_path / "store", does_go_on=True)
+    newest.second.close()
     catalogue = read_catalogue(newest.store)
-    assert catalogue.lost == ()
-    assert len(catalogue.tombstones) == 1
-    assert spans(newest.capture().deltas) == [(5, 7)]
+    assert [each.reason[:18] for each in catalogue.tombstones] == ["published too late"]
+    assert (catalogue.lost, plan_chain(catalogue, Latest()).reach) == ((), 9)
+    assert ebr_rules.check_prefix(newest.store) == []
+
+
+@pytest.mark.parametrize("by", ["the successor", "the next"])
+def test_a_delta_that_comes_too_late_from_a_dead_writer_is_removed(newest, tmp_path, by):
+    late_delta(newest, tmp_path / "store", does_go_on=False)
+    assert ebr_rules.check_prefix(newest.store) != []
+    newest.write()
+    if by == "the successor":
+        assert spans(newest.second.collect().written) == [(10, 10)]
+    newest.second.close()
+    newest.capture()
+    assert ebr_rules.check_prefix(newest.store) == []
+    assert plan_chain(read_catalogue(newest.store), Latest()).reach == 10
+    newest.must_equal(newest.restored(), 10, 7)
+
+
+def test_what_is_published_before_the_next_epoch_is_claimed_is_gone_on_from(newest, tmp_path):
+    newest.write(3)
+    newest.full()
+    newest.write(3)
+
+    class Slow(FileStore):
+        def put(self, key, chunks, *, condition=None):
+            if key == keys.epoch(2):
+                newest.capture()
+                newest.write(2)
+            return super().put(key, chunks, condition=condition)
+
+    done = capture(newest.client, Slow(tmp_path / "store"), full=False, writer="second/1")
+    assert spans(done.deltas) == [(8, 9)]
+    assert ebr_rules.check_prefix(newest.store) == []
 
 
 def test_a_writer_that_was_superseded_before_writes_nothing(newest):

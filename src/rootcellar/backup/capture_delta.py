@@ -86,6 +86,7 @@ class DeltaStream:
             self._take(goal, written)
         except CompactedError as error:
             need = NeedFull(Need.COMPACTED, error.message)
+        self._publisher.remove_rivals(self.reached)
         return Deltas(tuple(written), self.reached, need or self._need_for_ebr() or self._need_for_auth())
 
     def _take(self, goal: Goal, written: list[Captured]) -> None:

@@ -25,6 +25,7 @@ from rootcellar.backup.capture_outcome import Need, NeedFull
 from rootcellar.backup.capture_publisher import Publisher, used_keys
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.fence import claim_epoch
+from rootcellar.backup.overlap import superfluous_deltas
 from rootcellar.backup.timeline import abandon, bind_marker, open_timeline
 from rootcellar.errors import ConfigError, IdentityError
 
@@ -106,6 +107,9 @@ def open_prefix(
     bind_marker(store, f"{header.cluster_id:x}", writer=writer, now=clock(), override=override)
     if epoch is None:
         epoch = claim_epoch(store, writer, clock())
+        # What the writer before had published until it could notice the claim is what this one goes on from.
+        if _has_grown(store, catalogue):
+            catalogue = read_catalogue(store)
     opened = _open_timeline(client, store, catalogue, header, fork, writer, clock())
     abandoned = None
     if opened is not None:
@@ -119,7 +123,16 @@ def open_prefix(
     base = _in_layout(base, sealing.suffix)
     taken = used_keys(catalogue)
     publisher = Publisher(store, epoch, catalogue.newest_timeline, taken, clock, sealing.recipients)
+    for each in superfluous_deltas(catalogue):
+        publisher.remove(each, "published too late by another writer")
     return Opening(catalogue, header, publisher, base, _last_visible(catalogue), opened, abandoned)
+
+
+def _has_grown(store: Store, catalogue: Catalogue) -> bool:
+    """Whether there are snapshots now that the catalogue does not show."""
+    known = {each.key for each in catalogue.snapshots} | {each.key for each in catalogue.damaged}
+    known.update(catalogue.strays, catalogue.parts)
+    return any(info.key not in known for prefix in ("v2/", names.SEALED) for info in store.list(prefix))
 
 
 def _refuse_clear(store: Store, catalogue: Catalogue, sealing: Sealing) -> None:

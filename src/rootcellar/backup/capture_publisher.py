@@ -8,7 +8,8 @@ A full:
    deltas cannot go on from it, because nothing tells what it ends with.
 3. the record.
 4. the epoch, read again.  Killed here: nothing is missing.
-5. if it was superseded: a tombstone, then the object is removed.  Killed between: the next prune removes it.
+5. if it was superseded, and its successor has stored the same again (`overlap`): a tombstone, then the object
+   is removed.  Killed between: the next prune removes it.  Else it stays: the successor may go on from it.
 
 A delta:
 
@@ -16,6 +17,9 @@ A delta:
 2. the object, create-only.  Killed here: a valid delta without a record; the claim tells its timeline.  The
    next capture continues from it.
 3. to 5. as above.
+
+6. what an older epoch claimed for the same slot, and publishes late all the same: once it is held by what we
+   stored ourselves, a tombstone, then it is removed.
 
 A full needs no claim: fulls may lie over each other, and its hash is known only when it has been streamed.
 """
@@ -31,10 +35,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rootcellar.backup import fence, ledger
+from rootcellar.backup import fence, ledger, names
+from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.history import Snapshot
+from rootcellar.backup.overlap import is_superfluous
 from rootcellar.backup.sealing.seal import encrypt
-from rootcellar.errors import AlreadyExistsError, FencedError, LockedError, UsageError
+from rootcellar.errors import AlreadyExistsError, FencedError, LockedError, NotFoundError, UsageError
 from rootcellar.stores.decorator import tapped
 from rootcellar.stores.protocol import Create
 
@@ -106,6 +112,8 @@ class Publisher:
     taken: set[str] = field(default_factory=set)
     clock: Callable[[], datetime] = utc_now
     recipients: tuple[Recipient, ...] = ()
+    rivals: set[str] = field(default_factory=set)
+    """Keys that older epochs have claimed where we publish, and may store yet."""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def begin(self) -> None:
@@ -170,9 +178,13 @@ class Publisher:
         self._go_on()
         fence.claim_slot(self.store, self.epoch, name, sha256, self.timeline, at or self.clock())
         # Killed here: the claim alone.
-        if name.key in self.claimed(name.start):
-            # A writer of another epoch, perhaps one that was paused, means another object by the same name.
-            raise FencedError(f"{name.key} is claimed by another writer, too", hint=_TWO_WRITERS)
+        others = self.claimed(name.start)
+        newer = max(others.values(), default=0)
+        if name.key in others or newer > self.epoch.number:
+            # Either means another object by the same name, or has taken over.  Of two that claim at the same
+            # time, one sees the other here.
+            raise FencedError(f"the slot of {name.key} is claimed by another writer, too", hint=_TWO_WRITERS)
+        self.rivals.update(others)
         try:
             self.store.put(name.key, tapped(stored, self._watched), condition=Create())
         except AlreadyExistsError:
@@ -180,7 +192,7 @@ class Publisher:
             if not self._holds(name.key, sha256):
                 raise
 
-    def claimed(self, start: int) -> set[str]:
+    def claimed(self, start: int) -> dict[str, int]:
         """The names that other epochs have claimed for a delta that begins at this revision."""
         return fence.claimed_by_others(self.store, self.epoch, start)
 
@@ -210,19 +222,42 @@ class Publisher:
             self._take_back(record, error)
             raise
 
-    def _take_back(self, record: Record, error: FencedError) -> None:
-        snapshot = Snapshot(record.name, record.key, record.stored_size, record.timeline, record)
+    def remove_rivals(self, reached: int) -> None:
+        """Remove what an older epoch has published meanwhile over our own deltas, which reach so far.
+
+        Raises StoreErrors.
+        """
+        for key in sorted(self.rivals):
+            name = names.parse(key) or names.parse_sealed(key)
+            if name is None or name.last > reached:
+                continue
+            with suppress(NotFoundError):
+                size = self.store.stat(key).size
+                self.remove(Snapshot(name, key, size, self.timeline), "published too late by another writer")
+                self.rivals.discard(key)
+
+    def remove(self, snapshot: Snapshot, reason: str) -> bool:
+        """Remove what nobody's chain needs; False where the store does not let go of it."""
         with suppress(AlreadyExistsError):  # of an object by the same name
             ledger.write_tombstone(
                 self.store,
                 snapshot,
-                reason=f"published too late: {error.message}",
+                reason=reason,
                 by=self.epoch.writer,
                 epoch=self.epoch.number,
                 now=self.clock(),
             )
         # Killed here: a tombstone beside its object, which the next prune removes.
         try:
-            self.store.delete(record.key)
-        except LockedError as locked:
-            error.add_note(f"{record.key} cannot be removed: {locked.message}; readers trim what overlaps")
+            self.store.delete(snapshot.key)
+        except LockedError:
+            return False
+        return True
+
+    def _take_back(self, record: Record, error: FencedError) -> None:
+        snapshot = Snapshot(record.name, record.key, record.stored_size, record.timeline, record)
+        # Paused or killed from here on: it can be removed at any later time as well.
+        if not is_superfluous(read_catalogue(self.store), snapshot):
+            error.add_note(f"{record.key} stays: whoever writes now may go on from it")
+        elif not self.remove(snapshot, f"published too late: {error.message}"):
+            error.add_note(f"{record.key} cannot be removed; readers trim what overlaps")

@@ -8,7 +8,9 @@ in between leaves:
    claims anew.
 2. object written, then killed: a valid snapshot without a record; the claim tells its timeline.
 3. record written, and the epoch read again shows a higher one: the writer was superseded while it published.
-   It removes its own object.  If it dies first, readers trim the overlap by revision within the one timeline.
+   It removes its own object if the successor has stored the same again; else the object may be what the
+   successor goes on from, and stays (`overlap`).  Readers trim what overlaps within the one timeline, and
+   the successor removes it once it has stored as much.
 
 Where a store has no conditional create, a put falls back to looking before writing.  Two writers can then
 both believe in a number; the bytes of the later one stay, with its nonce, and the earlier one finds that
@@ -102,17 +104,18 @@ def claim_slot(
     return claim
 
 
-def claimed_by_others(store: Store, epoch: Epoch, start: int) -> set[str]:
-    """The keys that claims of other epochs have for a delta that begins at revision `start`."""
+def claimed_by_others(store: Store, epoch: Epoch, start: int) -> dict[str, int]:
+    """By key the epochs of other writers' claims for a delta that begins at revision `start`."""
     prefix = keys.claim(start, 0).partition("_")[0] + "_"
     mine = keys.claim(start, epoch.number)
-    found = set()
+    found: dict[str, int] = {}
     for info in store.list(prefix):
         if info.key != mine:
             try:
-                found.add(documents.fetch(store, info.key, Claim).key)
+                claim = documents.fetch(store, info.key, Claim)
             except (NotFoundError, RecordError):
                 continue  # removed meanwhile, or damaged: nobody can publish by it any more
+            found[claim.key] = max(claim.epoch, found.get(claim.key, 0))
     return found
 
 
