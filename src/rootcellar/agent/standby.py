@@ -43,6 +43,8 @@ NOT_ETCD = frozenset(
 )
 """What may be the first store's: where etcd is away, or another writes, the next store is no help."""
 _LOOK = 0.5
+_AGAIN = 60.0
+"""Seconds between two attempts to open a place whose credentials cannot be read."""
 
 
 class Outage:
@@ -116,6 +118,7 @@ class Standby:
         self._task: asyncio.Task[None] | None = None
         self._finishing: asyncio.Task[None] | None = None
         self._fulls_before = 0
+        self._not_before = 0.0
 
     @property
     def is_active(self) -> bool:
@@ -133,8 +136,11 @@ class Standby:
     def _look(self) -> None:
         board, journal = self._first
         down = self._outage.see(self._clock.monotonic(), board.facts.faults, journal.point)
+        now = self._clock.monotonic()
         if down is not None and self.captures is None and down >= self._settings.standby_after:
-            self._begin(down)
+            if now >= self._not_before:
+                self._not_before = now + _AGAIN
+                self._begin(down)
         elif down is None and self.captures is not None and self._finishing is None:
             self._finishing = asyncio.create_task(self.finish(self._settings.grace))
             self._finishing.add_done_callback(lambda _task: self._back())

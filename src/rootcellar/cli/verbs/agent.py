@@ -29,6 +29,7 @@ class AgentCheck(Document, frozen=True):
     delta_every: float | None
     full: str | None
     jobs: tuple[str, ...]
+    mirrors: tuple[str, ...]
 
 
 def run(context: Context) -> int:
@@ -58,6 +59,8 @@ async def _run(load: Callable[[], Settings], log: Log, agents: list[Agent]) -> N
 
 def _check(context: Context, settings: Settings) -> int:
     """Open everything that can be opened without asking anybody."""
+    for mirror in settings.mirrors:
+        mirror.open()
     with settings.open_client():
         store = settings.open_store() if settings.open_store is not None else None
     shown = AgentCheck(
@@ -67,6 +70,7 @@ def _check(context: Context, settings: Settings) -> int:
         delta_every=settings.delta_every,
         full=settings.full.expression if settings.full is not None else None,
         jobs=tuple(job.name for job in settings.jobs),
+        mirrors=tuple(each.name for each in settings.mirrors),
     )
     if not context.console.is_text:
         context.console.document(shown)
@@ -77,6 +81,7 @@ def _check(context: Context, settings: Settings) -> int:
         [
             f"etcd at {', '.join(shown.endpoints)}, {where}",
             f"fulls at {shown.full!r}, deltas {every}; jobs: {', '.join(shown.jobs) or 'none'}",
+            *(f"mirrored to @{name}" for name in shown.mirrors),
         ]
     )
     return 0
