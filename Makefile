@@ -51,6 +51,10 @@ fuzz: .venv/.project  ## every property against FUZZ_EXAMPLES (20,000) inputs; F
 	$(PYTEST) -m "hypothesis and not long" --hypothesis-profile=fuzz --timeout=3600 $(FUZZ)
 bench: .venv/.project testbed  ## the bars, on the small workload; BENCH=... goes to benchmarks/run.py
 	$(BIN)/python -m benchmarks.run $(BENCH)
+soak: .venv/.project testbed  ## agents beside a real cluster under random faults for SOAK_SECONDS (600); SOAK=... goes to it
+	$(BIN)/python -m tests.soak.run --seconds $(or $(SOAK_SECONDS),600) $(SOAK)
+bench-agent: .venv/.project testbed  ## the agent at rest and under 10,000 events/s; BENCH=... goes to benchmarks/agent.py
+	$(BIN)/python -m benchmarks.agent $(BENCH)
 test-long: .venv/.project testbed  ## the tests that take minutes: whole matrices, every byte of every format
 	$(PYTEST) -m long --timeout=3600
 test-newest: .venv-newest/.project  ## the tests that start no server, on the newest Python of this machine
@@ -67,7 +71,7 @@ lock: .venv/.uv  ## pin the newest versions that pyproject.toml allows
 	for group in gen testbed fake-gcs swift go; do compile "$$group" --group "$$group"; done
 newest:
 	@echo $(NEWEST)
-.PHONY: newest help setup demo test testbed check fmt fuzz bench test-long test-newest gen lock
+.PHONY: newest help setup demo test testbed check fmt fuzz bench bench-agent soak test-long test-newest gen lock
 
 # The rules of an environment: $(1) its directory, $(2) its Python, $(3) its requirement files.
 #   .uv         it exists and has uv, the installer

@@ -21,9 +21,11 @@ from tests.soak.proof import settle_and_prove
 from tests.soak.storm import MEMBERS
 from tests.soak.writers import Writers
 
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
+
 
 @pytest.fixture
-def ground(tmp_path, etcd, seaweed):  # the last two: that nobody skips who has them
+def ground(tmp_path):
     with Ground(tmp_path / "ground", full=None) as found:
         yield found
 
@@ -81,7 +83,7 @@ def take_turns(ground, step, *, full=False, late=True):
         asking.join(60)
 
 
-def both_believe(ground, tmp_path, turns):
+def both_believe(ground, turns):
     with Observer(ground) as observer, Writers(ground.endpoints, 3) as writers:
         for turn in turns:
             take_turns(ground, **turn)
@@ -91,17 +93,17 @@ def both_believe(ground, tmp_path, turns):
         assert proof.epochs > len(turns)
 
 
-def test_a_delta_published_too_late_by_a_paused_leader_does_no_harm(ground, tmp_path):
-    both_believe(ground, tmp_path, [{"step": 2}, {"step": 3, "late": False}])
+def test_a_delta_published_too_late_by_a_paused_leader_does_no_harm(ground):
+    both_believe(ground, [{"step": 2}, {"step": 3, "late": False}])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("late", [True, False])
-def test_whichever_request_of_a_delta_comes_late_it_does_no_harm(ground, tmp_path, late):
-    both_believe(ground, tmp_path, [{"step": step, "late": late} for step in range(1, 9)])
+def test_whichever_request_of_a_delta_comes_late_it_does_no_harm(ground, late):
+    both_believe(ground, [{"step": step, "late": late} for step in range(1, 9)])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("late", [True, False])
-def test_whichever_request_of_a_full_comes_late_it_does_no_harm(ground, tmp_path, late):
-    both_believe(ground, tmp_path, [{"step": step, "full": True, "late": late} for step in range(1, 9)])
+def test_whichever_request_of_a_full_comes_late_it_does_no_harm(ground, late):
+    both_believe(ground, [{"step": step, "full": True, "late": late} for step in range(1, 9)])
