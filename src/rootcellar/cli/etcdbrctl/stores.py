@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from rootcellar.cli.etcdbrctl.sections import SecondSite, Snapstore
-from rootcellar.errors import StoreError
+from rootcellar.errors import RootcellarError
 from rootcellar.stores.reference import located
 from rootcellar.stores.url import open_store
 
@@ -26,16 +26,16 @@ def readable(configuration: Configuration, environ: Mapping[str, str]) -> Store:
 
     Raises UsageError, ConfigError; StoreError where neither can be read.
     """
-    first = opened(configuration, environ)
     site = configuration.sections.get((SecondSite, ""))
     if site is None or not site.enabled:
-        return first
+        return opened(configuration, environ)
     try:
+        first = opened(configuration, environ)
         next(iter(first.list()), None)
-    except StoreError as error:
+    except RootcellarError as error:
         second = opened(configuration, environ, SECOND)
         next(iter(second.list()), None)
-        _log.warning("%s cannot be read: %s; what is there is taken from %s", first.url, error, second.url)
+        _log.warning("the store cannot be read: %s; what is there is taken from %s", error, second.url)
         return second
     return first
 
