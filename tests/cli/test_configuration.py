@@ -223,10 +223,12 @@ def test_a_store_that_wants_encryption_gets_nothing_in_the_clear(cli, ok, config
     source.write_bytes(bytes(512))
     config(f"stores:\n- {{name: main, url: 'file://{root}', encryption: {{recipients: [age1x]}}}}\n")
     ok("ls", "@main")
+    before = sorted(path for path in root.rglob("*") if path.is_file())
     for store in ("@main", f"file://{root}"):
         result = cli("import", source, store)
         assert result.code == ConfigError.exit_code
-        assert "store @main wants encryption, and this verb would write a backup in the clear" in result.err
+        assert "recipient 'age1x' is not the text of a key" in result.err
+    assert sorted(path for path in root.rglob("*") if path.is_file()) == before
 
 
 def test_credentials_come_in_four_forms(cli, tmp_path):
