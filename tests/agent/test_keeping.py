@@ -13,16 +13,18 @@ from rootcellar.agent.errands import prune_job, verify_job
 from rootcellar.agent.jobs import Errand
 from rootcellar.agent.keeping import Folding, Growth, compact_job, defragment_job
 from rootcellar.agent.logs import make_log
+from rootcellar.agent.mirror import Mirror, fill
 from rootcellar.agent.schedule import Cron
 from rootcellar.backup import names
 from rootcellar.backup.capture_full import FullOptions
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.fence import claim_epoch
+from rootcellar.backup.prune import prune
 from rootcellar.backup.prune_values import Rules
 from rootcellar.backup.records import Check, Result
 from rootcellar.backup.retention import LimitBased
 from rootcellar.backup.sealing.keyring import Identity, Keyring
-from rootcellar.errors import AgentError, FencedError, NoKeyError, ProofError
+from rootcellar.errors import AgentError, ConfigError, FencedError, NoKeyError, ProofError
 from rootcellar.stores.file import FileStore
 from tests.agent.agents import wait_until
 from tests.agent.commands import run
@@ -236,3 +238,28 @@ def test_without_a_store_members_are_cared_for_and_nothing_is_captured(agents, s
     assert "rootcellar_leader 1.0" in agent.get("/metrics")
     assert agent.logged("stored") == []
     assert agent.terminate() == 0
+
+
+def test_a_mirror_that_wants_encryption_gets_nothing_that_is_in_the_clear(scene, tmp_path):
+    second = FileStore(tmp_path / "second")
+    mirror = Mirror("second", second.url, lambda: second, wants_encryption=True)
+    scene.full()
+    with pytest.raises(ConfigError, match="store @second wants encryption, and v2/Full-"):
+        fill(scene.store, mirror, datetime.now(UTC))
+    assert list(second.list()) == []
+
+
+def test_what_a_mirror_s_own_retention_deleted_or_would_delete_is_not_copied_again(scene, tmp_path):
+    second = FileStore(tmp_path / "second")
+    rules = Rules(LimitBased(1))
+    mirror = Mirror("second", second.url, lambda: second, rules=rules)
+    whole = Mirror("second", second.url, lambda: second)
+    for _ in range(2):
+        scene.write(2)
+        scene.full()
+    fill(scene.store, whole, datetime.now(UTC))
+    assert len(fulls(second)) == 2
+    prune(second, rules, writer="tests/1")
+    assert fill(scene.store, mirror, datetime.now(UTC)).copied == ()
+    assert fill(scene.store, whole, datetime.now(UTC)).copied == ()
+    assert [each.key for each in fulls(second)] == [fulls(scene.store)[-1].key]

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from rootcellar.agent.jobs import Job, every
 from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.copy import copy
+from rootcellar.backup.copy import copy, plan
 from rootcellar.backup.copy_plan import CopyWish
 from rootcellar.backup.fence import check_epoch, claim_epoch
 from rootcellar.backup.prune import ask, prune, survey
 from rootcellar.backup.prune_plan import plan_prune
 from rootcellar.backup.session import CaptureOptions
-from rootcellar.errors import DoubtError, FencedError, StoreError
+from rootcellar.errors import ConfigError, DoubtError, FencedError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -42,7 +42,8 @@ class Mirror:
     """A further store, filled at each tick of `cron`, or `every` so many seconds, or behind each capture.
 
     `standby` is where a chain is written while the first store takes nothing, and
-    `options` say how; without one there is none.  `rules` None: what was copied is kept.
+    `options` say how; without one there is none.  `rules` None: what was copied is kept.  One that
+    `wants_encryption` gets nothing that is in the clear.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Mirror:
     standby: Callable[[], Store] | None = None
     options: CaptureOptions = field(default_factory=CaptureOptions)
     parallel: int = PARALLEL
+    wants_encryption: bool = False
 
 
 @dataclass
@@ -175,9 +177,20 @@ class Mirroring:
 
 
 def fill(source: Store, mirror: Mirror, now: datetime) -> Copied:
-    """Copy what the mirror lacks and would keep.  Raises what `copy` does."""
+    """Copy what the mirror lacks and would keep.
+
+    Raises what `copy` does; ConfigError for what is in the clear and must not be there.
+    """
     destination = mirror.open()
-    return copy(source, destination, wish(source, destination, mirror.rules, now), parallel=mirror.parallel)
+    wanted = wish(source, destination, mirror.rules, now)
+    if mirror.wants_encryption:
+        for move in plan(source, destination, wanted, now).moves:
+            if move.is_due and not move.snapshot.name.is_encrypted:
+                raise ConfigError(
+                    f"store @{mirror.name} wants encryption, and {move.snapshot.key} is not encrypted",
+                    hint="give the store that it mirrors `encryption` too, and an empty prefix",
+                )
+    return copy(source, destination, wanted, parallel=mirror.parallel)
 
 
 def wish(source: Store, destination: Store, rules: Rules | None, now: datetime) -> CopyWish:

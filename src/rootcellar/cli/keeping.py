@@ -89,6 +89,7 @@ def _mirror(context: Context, found: Settings, written: schema.Store) -> Mirror:
         rules=configured_rules(written.retention) if written.retention is not None else None,
         standby=partial(sources.opened, context, f"@{own}", forms=None),
         options=options,
+        wants_encryption=written.encryption is not None,
     )
 
 
