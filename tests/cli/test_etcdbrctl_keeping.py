@@ -111,3 +111,32 @@ def test_the_server_collects_garbage_and_fills_the_second_store(etcd, tmp_path):
             process.kill()
     assert read_catalogue(first).epoch.number == 1
     assert read_catalogue(second).damaged == ()
+
+
+def test_the_server_without_a_store_serves_initializes_and_takes_no_snapshot(etcd, tmp_path):
+    member = lived(etcd, "3.6")
+    port = free_port()
+    here = f"http://127.0.0.1:{port}"
+    command = [
+        *(sys.executable, "-m", "rootcellar", "etcdbrctl", "server", f"--endpoints={member.endpoint}"),
+        *(f"--server-port={port}", "--reelection-period=1s", f"--data-dir={tmp_path}/data"),
+    ]
+
+    def leads():
+        try:
+            return b"rootcellar_leader 1.0" in ask(f"{here}/metrics")[1]
+        except OSError:
+            return False
+
+    with (tmp_path / "log").open("ab") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            eventually(leads)
+            assert ask(f"{here}/snapshot/full")[0] == 405
+            assert ask(f"{here}/initialization/start?mode=full")[0] == 200
+            eventually(lambda: ask(f"{here}/initialization/status")[1] == b"Successful")
+            assert b'job_runs_total{job="prune"}' not in ask(f"{here}/metrics")[1]
+            process.terminate()
+            assert process.wait(40) == 0
+        finally:
+            process.kill()
+    assert not (tmp_path / "data" / "member").exists()  # it starts empty, and etcd itself is elsewhere
