@@ -11,6 +11,7 @@ from rootcellar.agent.validation import Mode, Status, Validation, against_store,
 from rootcellar.etcd.client import EtcdClient
 from testbed.etcd import start_together
 from tests.agent.door_scene import break_pages, damage, lived, write
+from tests.etcd_lines import on_oldest_and_newest
 
 MODES = list(Mode)
 
@@ -49,12 +50,19 @@ def test_what_is_found_valid_is_what_etcd_starts_on(killed):
     assert found.revision <= header.revision <= found.revision + found.reserve
 
 
+def leads(member):
+    with EtcdClient([member.endpoint]) as client:
+        status = client.status()
+    return status.leader == status.header.member_id
+
+
+@on_oldest_and_newest
 def test_members_that_took_and_sent_raft_snapshots_are_valid_when_they_are_killed(etcd, etcd_line):
     """Also a follower that was away for so long that it was sent a database."""
     flags = ("--snapshot-count=50", "--experimental-snapshot-catchup-entries=10")
     three = etcd.start_cluster(etcd_line, flags=flags if etcd_line == "3.5" else flags[:1])
-    late = three[2]
-    with EtcdClient([member.endpoint for member in three[:2]]) as client:
+    late = next(member for member in three if not leads(member))
+    with EtcdClient([member.endpoint for member in three if member is not late]) as client:
         write(client, 100)
         late.kill()
         write(client, 400)

@@ -53,7 +53,7 @@ def killer():
         yield killer
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.long)])
 def place(request, tmp_path):
     """Where the store lies, in words that another process understands."""
     if request.param == "file":

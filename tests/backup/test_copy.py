@@ -468,7 +468,7 @@ def copy_and_die(source, destination, at, when):
 
 
 # Marker, timeline, then six objects each with its record.
-@pytest.mark.parametrize("kind", ["file", "s3"])
+@pytest.mark.parametrize("kind", ["file", pytest.param("s3", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("at", "when"),
     [

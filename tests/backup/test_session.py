@@ -37,6 +37,7 @@ from rootcellar.stores.limit import Bandwidth, LimitedStore
 from tests.backup import ebr_rules
 from tests.backup.capture_scene import WRITER, Writers, a_scene
 from tests.backup.plans import restore_members
+from tests.etcd_lines import on_oldest_and_newest
 
 
 @pytest.fixture
@@ -176,6 +177,7 @@ def test_the_oldest_full_still_leads_to_the_end_when_the_newer_ones_are_gone(sce
     scene.must_equal(restored, last, last - 40)
 
 
+@on_oldest_and_newest
 def test_a_database_never_ends_behind_what_etcd_says_once_its_first_bytes_came(each_line):
     """The premise of `capture_gate`: on every line the read transaction is open by then."""
     ahead = 0

@@ -11,6 +11,8 @@ FAULTS = [Reset(), CutUp(0), CutUp(200), CutDown(0), CutDown(20), CutDown(400), 
 
 
 class TestAzureStoreOnAzurite(Conformance):
+    doomed = 120  # they go one by one
+
     @pytest.fixture
     def decorate(self):
         return places.bare
@@ -36,6 +38,7 @@ class TestAzureStoreOnAzurite(Conformance):
         return decorate(azure_store(filled))
 
 
+@pytest.mark.long
 class TestAzureStoreOnABadLine(TestAzureStoreOnAzurite):
     """One request of sixteen breaks: before it arrives, on the way, or on the way back."""
 

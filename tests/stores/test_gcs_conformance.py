@@ -13,6 +13,8 @@ FAULTS = [Reset(), CutUp(0), CutUp(200), CutDown(0), CutDown(20), CutDown(400), 
 
 
 class OnGcs(Conformance):
+    doomed = 120  # they go one by one
+
     @pytest.fixture(scope="class")
     @classmethod
     def shared(cls, server):
@@ -66,6 +68,7 @@ class TestGcsStoreWithFakeUploads(OnGcs):
         return places.all_of_them
 
 
+@pytest.mark.long
 class TestGcsStoreOnABadLine(TestGcsStoreWithFakeUploads):
     """One request of sixteen breaks: before it arrives, on the way, or on the way back."""
 

@@ -25,6 +25,8 @@ FAULTS = [
 class OnSwift(Conformance):
     """Whatever the protocol promises without conditional writes, which Swift does not have."""
 
+    doomed = 120  # they go one by one
+
     @pytest.fixture(scope="class")
     @classmethod
     def shared(cls, swift):
@@ -61,6 +63,7 @@ class TestSwiftStore(OnSwift):
         return decorate(swift_store(filled))
 
 
+@pytest.mark.long
 class TestSwiftStoreOnABadLine(OnSwift):
     """One request of sixteen breaks: before it arrives, on the way, or on the way back."""
 

@@ -63,8 +63,10 @@ def test_a_port_comes_round_again_only_after_200_others():
 
 def test_a_port_in_use_is_not_given():
     with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # its last user may just be gone
         taken = free_port()
         server.bind(("127.0.0.1", taken))
+        server.listen()
         assert taken not in {free_port() for _ in range(300)}
 
 
