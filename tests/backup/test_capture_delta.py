@@ -9,7 +9,7 @@ from rootcellar.backup.capture import capture
 from rootcellar.backup.capture_cut import DeltaLimits
 from rootcellar.backup.capture_outcome import Need
 from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision, Latest, plan_chain
+from rootcellar.backup.chain import AtRevision, Latest, chains, plan_chain
 from rootcellar.backup.fence import claim_epoch
 from rootcellar.backup.records import Caution, Lease
 from rootcellar.backup.session import Session
@@ -410,6 +410,40 @@ def test_a_full_of_a_superseded_writer_stays_for_a_successor_that_goes_on_from_i
         newest.capture(full=True, store=store)
     assert plan_chain(read_catalogue(newest.store), Latest()).reach == 8
     newest.must_equal(newest.restored(), 8, 6)
+
+
+@pytest.mark.parametrize("is_quiet", [True, False])
+def test_deltas_go_on_past_a_full_whose_writer_died_before_its_record(newest, tmp_path, is_quiet):
+    newest.write(3)
+    newest.full()
+    newest.write(3)
+    newest.capture()
+    newest.write(3)
+
+    class Dying(FileStore):
+        has_full = False
+
+        def put(self, key, chunks, *, condition=None):
+            if self.has_full and key.startswith(keys.RECORDS):
+                raise ConnectionAbortedError("killed here")
+            self.has_full = self.has_full or "/Full-" in key
+            return super().put(key, chunks, condition=condition)
+
+    with pytest.raises(ConnectionAbortedError):
+        newest.capture(full=True, store=Dying(tmp_path / "store"))
+    last = newest.client.header().revision if is_quiet else newest.write(2)
+    with Session(newest.client, newest.store, writer="next/1") as session:
+        done = session.collect()
+        assert spans(done.written) == [(8, last)]
+        assert done.need.need is Need.EBR
+        assert "nothing is recorded of v2/Full-00000000-00000010" in done.need.reason
+        assert ebr_rules.check_prefix(newest.store) == []
+        session.full()
+        assert session.collect().need is None
+    catalogue = read_catalogue(newest.store)
+    assert [chain.gap for chain in chains(catalogue, 1)] == [None] * 3
+    assert ebr_rules.check_prefix(newest.store) == []
+    newest.must_equal(newest.restored(), last, 9, 7)
 
 
 def late_delta(newest, directory, *, does_go_on):

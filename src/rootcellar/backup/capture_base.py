@@ -16,7 +16,7 @@ to think of: H in its name, read before its stream, and R, with which its databa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rootcellar.backup import codecs, delta
@@ -39,7 +39,7 @@ class Base:
     that is a full on its way).  The next delta starts behind `torn`, the last delta of the chain before, if
     there is one that it can mend; else, or if etcd no longer has that, at `start`.  No delta may end in
     `forbidden`.  `auth_revision` is that of the last full, None when unknown.  `leases` are those with a TTL
-    in the records behind it.
+    in the records behind it.  `wants` is a full that is needed soon, though deltas can go on before it.
     """
 
     start: int
@@ -49,6 +49,34 @@ class Base:
     torn: Snapshot | None = None
     auth_revision: int | None = None
     leases: frozenset[int] = frozenset()
+    wants: NeedFull | None = None
+
+
+def past_unrecorded(history: History, timeline: int, revision: int) -> Base | None:
+    """Where deltas go on though a writer died between its newest full and that one's record.
+
+    Behind the snapshots before it, past the full, in which no delta may end: it ends at or below `revision`,
+    where etcd is now.  A new full is wanted, because nothing shows that its history is etcd's.  None where
+    there is no such full, or the snapshots before it lead nowhere.
+    """
+    here = history.on(timeline)
+    recorded = [each for each in here if not each.is_full or each.record is not None]
+    dead = [each for each in here if each.is_full and each.record is None]
+    if not dead or max(dead, key=_order) is not max(here, key=_order):
+        return None
+    base = base_of(replace(history, snapshots=tuple(recorded)), timeline)
+    if isinstance(base, NeedFull):
+        return None
+    start = min([each.name.last for each in dead if each.name.last >= base.held], default=revision)
+    if base.forbidden:
+        start = min(start, base.forbidden.start)
+    reason = f"nothing is recorded of {max(dead, key=_order).key}"
+    wants = NeedFull(Need.EBR, reason)
+    return replace(base, forbidden=range(start, max(revision, base.forbidden.stop)), wants=wants)
+
+
+def _order(snapshot: Snapshot) -> tuple[int, int]:
+    return snapshot.last, snapshot.name.created
 
 
 def base_of(history: History, timeline: int) -> Base | NeedFull:

@@ -65,6 +65,7 @@ class DeltaStream:
         self._cutter: Cutter | None = None
         self._waiting: _Prepared | None = None
         self._is_mending = False
+        self._wanted = base.wants
         self.known = base.ends.record if base.ends is not None else None
         """What is known of the newest snapshot: by it a restore of etcd is noticed."""
         self.reached = base.held
@@ -87,7 +88,8 @@ class DeltaStream:
         except CompactedError as error:
             need = NeedFull(Need.COMPACTED, error.message)
         self._publisher.remove_rivals(self.reached)
-        return Deltas(tuple(written), self.reached, need or self._need_for_ebr() or self._need_for_auth())
+        need = need or self._wanted or self._need_for_ebr() or self._need_for_auth()
+        return Deltas(tuple(written), self.reached, need)
 
     def _take(self, goal: Goal, written: list[Captured]) -> None:
         if self._waiting is not None:
@@ -193,6 +195,7 @@ class DeltaStream:
     def after_full(self, full: Captured) -> None:
         """A full was taken beside: what only fulls hold is as new as it is."""
         record = full.record
+        self._wanted = None
         self._auth_before = record.auth_revision
         self._heavy = [revision for revision in self._heavy if revision > record.last_revision]
         self._leases = set()

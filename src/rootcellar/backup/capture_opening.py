@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rootcellar.backup import names
-from rootcellar.backup.capture_base import base_of
+from rootcellar.backup.capture_base import base_of, past_unrecorded
 from rootcellar.backup.capture_fork import Verdict, compare, fork_point, newest_of
 from rootcellar.backup.capture_outcome import Need, NeedFull
 from rootcellar.backup.capture_publisher import Publisher, used_keys
@@ -118,6 +118,12 @@ def open_prefix(
         abandoned = abandon(store, catalogue)
         catalogue = read_catalogue(store)
     base = base_of(catalogue, catalogue.newest_timeline)
+    if verdict is Verdict.UNKNOWN:
+        past = past_unrecorded(catalogue, catalogue.newest_timeline, client.header().revision)
+        # The snapshot before it may tell what it does not.
+        if past is not None and past.ends is not None:
+            before = compare(client, store, past.ends, header.revision)
+            base, verdict = (past, before) if before is Verdict.SAME else (base, verdict)
     if not isinstance(base, NeedFull) and verdict is Verdict.UNKNOWN and header.revision != base.held:
         base = _unknown(client, base)
     base = _in_layout(base, sealing.suffix)
