@@ -216,7 +216,7 @@ class Agent:
         assert self._client is not None  # noqa: S101  opened before
         sight = await in_thread("status", partial(leadership.look, self._client, timeout=ETCD_SECONDS))
         self.journal.status = sight.status or self.journal.status
-        if sight.status is not None:
+        if sight.status is not None and sight.status.leader:  # without a leader the question hangs
             await self._count_members()
         self._tell_etcd(sight.role, sight.error, sight.status.errors if sight.status is not None else ())
         leads = standing.learn(sight, is_alone=self.journal.cluster_size == 1)
