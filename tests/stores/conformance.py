@@ -415,9 +415,9 @@ class Conformance:
     def test_many_are_deleted_at_once(self, store):
         keys = [f"v2/{number:04d}" for number in range(self.doomed)]
         put_all(store, keys)
-        doomed = [key for key in keys if key != "v2/0777"]
+        doomed = [key for key in keys if key != "v2/0077"]
         assert store.delete_many(iter([*doomed, "never/there"])) == {}
-        assert keys_of(store.list()) == ["v2/0777"]
+        assert keys_of(store.list()) == ["v2/0077"]
 
     def test_nothing_to_delete_is_fine(self, store):
         assert store.delete_many([]) == {}
