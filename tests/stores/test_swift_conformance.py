@@ -50,7 +50,10 @@ class OnSwift(Conformance):
 
 
 class TestSwiftStore(OnSwift):
-    @pytest.fixture(params=[places.bare, places.all_of_them], ids=lambda decorate: decorate.__name__)
+    @pytest.fixture(
+        params=[places.bare, pytest.param(places.all_of_them, marks=pytest.mark.long)],
+        ids=lambda decorate: decorate.__name__,
+    )
     def decorate(self, request):
         return request.param
 
