@@ -15,7 +15,6 @@ Errors are JSON with `code`, `message` and `hint`: 401 without a token, 409 wher
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
 import socket
@@ -32,12 +31,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from rootcellar.agent.doorway import Doorway
 from rootcellar.agent.metrics import CONTENT_TYPE, Metrics
 from rootcellar.agent.report import report, told_capture
+from rootcellar.agent.serving import SignallessServer
 from rootcellar.agent.state import Phase
 from rootcellar.backup.capture_outcome import Capture
 from rootcellar.errors import ConfigError, EtcdError, FencedError, RootcellarError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
 
     from starlette.requests import Request
@@ -145,14 +145,6 @@ class _Protocol(H11Protocol):
         super().connection_made(transport)
 
 
-class _Uvicorn(uvicorn.Server):
-    """Signals are the agent's."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 class Server:
     """Serves the agent's routes while the context lasts."""
 
@@ -191,7 +183,7 @@ class Server:
             ssl_ca_certs=str(settings.client_ca) if settings.client_ca is not None else None,
             ssl_cert_reqs=ssl.CERT_OPTIONAL if settings.client_ca is not None else ssl.CERT_NONE,
         )
-        self._server = _Uvicorn(config)
+        self._server = SignallessServer(config)
         self._task = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="http")
         while not self._server.started:
             if self._task.done():

@@ -111,7 +111,7 @@ class Agent:
             (signal.SIGINT, self.stop),
             (signal.SIGHUP, self.reload),
         ):
-            with suppress(ValueError, RuntimeError, NotImplementedError):  # not in the main thread
+            with suppress(RuntimeError):  # not in the main thread
                 loop.add_signal_handler(number, act)
         self._open()
         async with Server(self) as server:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 _GRACE = 3
 
 
-class _Server(uvicorn.Server):
+class SignallessServer(uvicorn.Server):
+    """Signals belong to whoever runs the event loop."""
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -59,7 +61,7 @@ async def serving(
     except OSError as error:  # also what ssl says of a file that is no certificate
         bound.close()
         raise ConfigError(f"the server's certificate cannot be used: {error}") from error
-    server = _Server(config)
+    server = SignallessServer(config)
     task = asyncio.get_running_loop().create_task(server.serve(sockets=[bound]))
     try:
         yield bound.getsockname()[1]

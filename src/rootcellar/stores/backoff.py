@@ -16,6 +16,7 @@ from rootcellar.errors import ThrottledError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from threading import Event
 
 T = TypeVar("T")
 
@@ -37,6 +38,18 @@ class SystemClock:
 
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
+
+
+class StoppableClock:
+    """The machine's clock, whose sleep ends when `stop` is set: when another part has failed for good."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def __init__(self, stop: Event) -> None:
+        self._stop = stop
+
+    def sleep(self, seconds: float) -> None:
+        self._stop.wait(seconds)
 
 
 @dataclass(frozen=True, slots=True)

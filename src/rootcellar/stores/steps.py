@@ -1,4 +1,4 @@
-"""Steps of a verb that the providers without a helping library share."""
+"""Steps of a verb that several providers share."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from rootcellar.errors import AlreadyExistsError, StoreError
+from rootcellar.errors import AlreadyExistsError, NotFoundError, StoreError
 from rootcellar.stores.protocol import Create, ReplaceIf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from rootcellar.stores.protocol import PutCondition
+    from rootcellar.stores.backoff import Attempts
+    from rootcellar.stores.protocol import ObjectInfo, PutCondition
 
 _BATCH = 1000
 _PARALLEL = 8
@@ -37,6 +38,20 @@ def compare(condition: PutCondition, etag: str | None, where: str) -> None:
         raise AlreadyExistsError(f"{where}: exists already", operation="put")
     if isinstance(condition, ReplaceIf) and etag != condition.etag:
         raise AlreadyExistsError(f"{where}: replaced or removed by another", operation="put")
+
+
+def compare_first(
+    stat: Callable[[str], ObjectInfo], key: str, condition: PutCondition, attempts: Attempts, where: str
+) -> None:
+    """Look before a put that the store itself compares too late, or not at all.  Raises AlreadyExistsError.
+
+    Tried again here: the first bytes are taken already, so whoever called cannot repeat this.
+    """
+    try:
+        etag = attempts.run(lambda: stat(key)).etag
+    except NotFoundError:
+        etag = None
+    compare(condition, etag, where)
 
 
 def each_deleted(delete: Callable[[str], None], keys: Iterable[str]) -> dict[str, StoreError]:

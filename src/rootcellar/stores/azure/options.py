@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote
 
 from rootcellar.errors import UsageError
+from rootcellar.stores import location
 
 MIB = 1 << 20
 PART_SIZE = 8 * MIB
@@ -43,16 +44,10 @@ class AzureOptions:
             )
         if not _CONTAINER.fullmatch(self.container):
             raise UsageError(f"{self.container!r} is no container", hint="write azure://ACCOUNT/CONTAINER")
-        if self.prefix != self.prefix.strip("/") or "//" in self.prefix:
-            raise UsageError(f"{self.prefix!r} is no prefix", hint="parts joined by single slashes")
+        location.check_prefix(self.prefix)
         if not re.fullmatch(r"[A-Za-z0-9.-]+(:\d+)?", self.domain):
             raise UsageError(f"{self.domain!r} is no domain", hint=f"write it as {PUBLIC}")
-        if self.endpoint is not None:
-            parts = urlsplit(self.endpoint)
-            if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-                raise UsageError("the endpoint is no address", hint="write https://HOST or http://HOST:PORT")
-            if parts.username is not None or parts.password is not None:
-                raise UsageError("the endpoint holds a credential", hint="give credentials apart")
+        location.check_endpoint(self.endpoint)
         if not 1 <= self.part_size <= LARGEST_PART:
             raise UsageError(f"a part of {self.part_size} bytes is not allowed", hint="up to 4000 MiB")
 
@@ -65,12 +60,12 @@ class AzureOptions:
     @property
     def base(self) -> str:
         """What every key in the container begins with: the prefix as whole path segments."""
-        return f"{self.prefix}/" if self.prefix else ""
+        return location.base(self.prefix)
 
     @property
     def url(self) -> str:
-        query = urlencode({"endpoint": self.endpoint}, safe=":/") if self.endpoint else ""
-        return f"azure://{self.account}/{self.container}/{quote(self.prefix)}{'?' if query else ''}{query}"
+        place = f"azure://{self.account}/{self.container}"
+        return location.url(place, self.prefix, {"endpoint": self.endpoint})
 
     def where(self, key: str) -> str:
         """A key, as messages name it."""

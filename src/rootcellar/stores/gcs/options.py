@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import quote, urlencode, urlsplit
 
 from rootcellar.errors import UsageError
+from rootcellar.stores import location
 
 UNIT = 256 << 10
 """Bytes that all requests of a resumable upload but the last must be a multiple of."""
@@ -36,14 +36,8 @@ class GcsOptions:
     def __post_init__(self) -> None:
         if not _BUCKET.fullmatch(self.bucket):
             raise UsageError(f"{self.bucket!r} is no bucket", hint="write gs://BUCKET/PREFIX")
-        if self.prefix != self.prefix.strip("/") or "//" in self.prefix:
-            raise UsageError(f"{self.prefix!r} is no prefix", hint="parts joined by single slashes")
-        if self.endpoint is not None:
-            parts = urlsplit(self.endpoint)
-            if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-                raise UsageError("the endpoint is no address", hint="write https://HOST or http://HOST:PORT")
-            if parts.username is not None or parts.password is not None:
-                raise UsageError("the endpoint holds a credential", hint="give credentials apart")
+        location.check_prefix(self.prefix)
+        location.check_endpoint(self.endpoint)
         if self.part_size < UNIT or self.part_size % UNIT:
             raise UsageError(
                 f"a part of {self.part_size} bytes is not allowed", hint="a multiple of 256 KiB (262144)"
@@ -57,12 +51,11 @@ class GcsOptions:
     @property
     def base(self) -> str:
         """What every key in the bucket begins with: the prefix as whole path segments."""
-        return f"{self.prefix}/" if self.prefix else ""
+        return location.base(self.prefix)
 
     @property
     def url(self) -> str:
-        query = urlencode({"endpoint": self.endpoint}, safe=":/") if self.endpoint else ""
-        return f"gs://{self.bucket}/{quote(self.prefix)}{'?' if query else ''}{query}"
+        return location.url(f"gs://{self.bucket}", self.prefix, {"endpoint": self.endpoint})
 
     def where(self, key: str) -> str:
         """A key, as messages name it."""

@@ -22,7 +22,7 @@ from rootcellar.stores.probing import probe
 from rootcellar.stores.protocol import Capabilities, ObjectInfo, PutCondition, Retention
 from rootcellar.stores.resume import resumed
 from rootcellar.stores.s3.parts import cut
-from rootcellar.stores.steps import Sized, compare, each_deleted
+from rootcellar.stores.steps import Sized, compare_first, each_deleted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -99,7 +99,8 @@ class GcsStore:
         parts = cut(sized, self._options.part_size)
         first, last = next(parts)
         if condition is not None and not last:
-            self._compare(key, condition)  # the store might only compare after all parts are there
+            # The store might only compare after all parts are there.
+            compare_first(self.stat, key, condition, Attempts(self._backoff), self._options.where(key))
         upload = self._upload(key, condition)
         found = upload.put(first) if last else upload.put_parts(itertools.chain([(first, last)], parts))
         return self._stored(key, sized.size, found)
@@ -163,13 +164,6 @@ class GcsStore:
 
     def _upload(self, key: str, condition: PutCondition) -> Upload:
         return Upload(self._client, f"{self._base}{key}", self._options.where(key), condition, self._backoff)
-
-    def _compare(self, key: str, condition: PutCondition) -> None:
-        try:  # the first bytes are taken already: whoever called cannot repeat this
-            etag = Attempts(self._backoff).run(lambda: self.stat(key)).etag
-        except NotFoundError:
-            etag = None
-        compare(condition, etag, self._options.where(key))
 
     def _listed(self, prefix: str, more: dict[str, str]) -> Iterator[ObjectInfo]:
         query = {"maxResults": "1000", "fields": f"kind,nextPageToken,items({_FIELDS})", **more}

@@ -6,9 +6,9 @@ import base64
 import binascii
 from dataclasses import dataclass, field
 from typing import Literal, get_args
-from urllib.parse import quote, urlencode, urlsplit
 
 from rootcellar.errors import ConfigError, UsageError
+from rootcellar.stores import location
 
 Addressing = Literal["path", "virtual", "auto"]
 Checksums = Literal["when_required", "when_supported"]
@@ -76,14 +76,8 @@ class S3Options:
     def __post_init__(self) -> None:
         if not self.bucket or "/" in self.bucket:
             raise UsageError(f"{self.bucket!r} is no bucket", hint=f"write {self.scheme}://BUCKET/PREFIX")
-        if self.prefix != self.prefix.strip("/") or "//" in self.prefix:
-            raise UsageError(f"{self.prefix!r} is no prefix", hint="parts joined by single slashes")
-        if self.endpoint is not None:
-            parts = urlsplit(self.endpoint)
-            if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-                raise UsageError("the endpoint is no address", hint="write https://HOST or http://HOST:PORT")
-            if parts.username is not None or parts.password is not None:
-                raise UsageError("the endpoint holds a credential", hint="give credentials apart")
+        location.check_prefix(self.prefix)
+        location.check_endpoint(self.endpoint)
         if self.addressing not in get_args(Addressing):
             raise UsageError(f"unknown addressing {self.addressing!r}", hint="path, virtual or auto")
         for checksum in (self.checksum, self.response_checksum):
@@ -105,13 +99,12 @@ class S3Options:
     @property
     def base(self) -> str:
         """What every key in the bucket begins with: the prefix as whole path segments."""
-        return f"{self.prefix}/" if self.prefix else ""
+        return location.base(self.prefix)
 
     @property
     def url(self) -> str:
         shown = {"endpoint": self.endpoint, "region": self.region}
-        query = urlencode({name: value for name, value in shown.items() if value}, safe=":/")
-        return f"{self.scheme}://{self.bucket}/{quote(self.prefix)}{'?' if query else ''}{query}"
+        return location.url(f"{self.scheme}://{self.bucket}", self.prefix, shown)
 
 
 def customer_key(text: str) -> bytes:

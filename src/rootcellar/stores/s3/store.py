@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from rootcellar.errors import (
-    AlreadyExistsError,
     DeniedError,
     NotFoundError,
     StoreError,
@@ -19,7 +18,7 @@ from rootcellar.errors import (
 from rootcellar.stores import keys
 from rootcellar.stores.backoff import Attempts, Backoff
 from rootcellar.stores.credentials import AMBIENT, Credentials
-from rootcellar.stores.protocol import Capabilities, Create, ObjectInfo, PutCondition, ReplaceIf, Retention
+from rootcellar.stores.protocol import Capabilities, Create, ObjectInfo, PutCondition, Retention
 from rootcellar.stores.s3 import locks
 from rootcellar.stores.s3.client import ClientSource
 from rootcellar.stores.s3.download import Download
@@ -28,6 +27,7 @@ from rootcellar.stores.s3.listing import Page, walk
 from rootcellar.stores.s3.parts import cut
 from rootcellar.stores.s3.probe import Probe
 from rootcellar.stores.s3.upload import Target, Upload
+from rootcellar.stores.steps import Sized, compare_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -102,12 +102,12 @@ class S3Store:
     def put(self, key: str, chunks: Iterable[bytes], *, condition: PutCondition = None) -> ObjectInfo:
         keys.checked(key, prefix=self._base)
         native = self._compares(condition)
-        sized = _Sized(chunks)
+        sized = Sized(chunks)
         parts = cut(sized, self._options.part_size)
         first, last = next(parts)
         if condition is not None and not (native and last):
             # Also where the store compares by itself: it would do so only after all parts are there.
-            self._compare(key, condition)
+            compare_first(self.stat, key, condition, Attempts(self._backoff), self._where(key))
         native = native and (last or self.probe().conditional_multipart)
         upload = Upload(self._target(key), condition, native=native)
         if last:
@@ -221,17 +221,6 @@ class S3Store:
         found = self.probe()
         return found.conditional_create if isinstance(condition, Create) else found.conditional_replace
 
-    def _compare(self, key: str, condition: Create | ReplaceIf) -> None:
-        try:  # the first bytes are taken already: whoever called cannot repeat this
-            etag = Attempts(self._backoff).run(lambda: self.stat(key)).etag
-        except NotFoundError:
-            etag = None
-        if isinstance(condition, Create) and etag is not None:
-            raise AlreadyExistsError(f"{self._where(key)}: exists already", operation="put")
-        if isinstance(condition, ReplaceIf) and etag != condition.etag:
-            message = f"{self._where(key)}: replaced or removed by another"
-            raise AlreadyExistsError(message, operation="put")
-
     def _delete_batch(self, batch: Sequence[str]) -> dict[str, StoreError]:
         # XML cannot carry control characters; others may have written such keys, and they must be removable.
         odd = [key for key in batch if not key.isprintable()]
@@ -329,19 +318,6 @@ class S3Store:
 
     def _where(self, key: str) -> str:
         return f"{self._options.scheme}://{self._options.bucket}/{self._base}{key}"
-
-
-class _Sized:
-    """Chunks, and how many bytes of them have passed."""
-
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = chunks
-        self.size = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._chunks:
-            self.size += len(chunk)
-            yield chunk
 
 
 def _etag_version(answer: Any) -> tuple[str | None, str | None]:

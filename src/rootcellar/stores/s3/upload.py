@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rootcellar.errors import AlreadyExistsError, DeniedError, NotFoundError, StoreError, TransientError
-from rootcellar.stores.backoff import Attempts, Backoff
+from rootcellar.stores.backoff import Attempts, Backoff, StoppableClock
 from rootcellar.stores.protocol import Create, PutCondition, ReplaceIf
 from rootcellar.stores.s3.client import md5
 from rootcellar.stores.s3.errors import code, translated, whole
@@ -215,7 +214,7 @@ class Upload:
         return self._attempts().run(once)
 
     def _attempts(self) -> Attempts:
-        return Attempts(self._target.backoff, _Stoppable(self._stop))
+        return Attempts(self._target.backoff, StoppableClock(self._stop))
 
     def _checksum(self, body: bytearray) -> dict[str, Any]:
         return {"ContentMD5": md5(body)} if self._target.md5 else {}
@@ -225,18 +224,6 @@ class Upload:
         if encryption is None:
             return {}
         return encryption.for_write() if write else encryption.for_read()
-
-
-class _Stoppable:
-    """A clock whose sleep ends when another part has failed for good."""
-
-    monotonic = staticmethod(time.monotonic)
-
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-
-    def sleep(self, seconds: float) -> None:
-        self._stop.wait(seconds)
 
 
 def quoted(etag: str) -> str:

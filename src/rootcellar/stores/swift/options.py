@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import quote, urlencode, urlsplit
 
 from rootcellar.errors import UsageError
+from rootcellar.stores import location
 from rootcellar.stores.s3.options import LARGEST_PART, MIB
 
 PART_SIZE = 8 * MIB
@@ -33,8 +33,7 @@ class SwiftOptions:
     def __post_init__(self) -> None:
         if not self.container or "/" in self.container:
             raise UsageError(f"{self.container!r} is no container", hint="write swift://CONTAINER/PREFIX")
-        if self.prefix != self.prefix.strip("/") or "//" in self.prefix:
-            raise UsageError(f"{self.prefix!r} is no prefix", hint="parts joined by single slashes")
+        location.check_prefix(self.prefix)
         if self.auth is not None:
             checked_auth(self.auth)
         if not SMALLEST_PART <= self.part_size <= LARGEST_PART:
@@ -43,20 +42,15 @@ class SwiftOptions:
     @property
     def base(self) -> str:
         """What every name in the container begins with: the prefix as whole path segments."""
-        return f"{self.prefix}/" if self.prefix else ""
+        return location.base(self.prefix)
 
     @property
     def url(self) -> str:
         shown = {"auth": self.auth, "region": self.region}
-        query = urlencode({name: value for name, value in shown.items() if value}, safe=":/")
-        return f"swift://{self.container}/{quote(self.prefix)}{'?' if query else ''}{query}"
+        return location.url(f"swift://{self.container}", self.prefix, shown)
 
 
-def checked_auth(address: str) -> str:
-    """`address` itself, if tokens can be asked for there; else UsageError."""
-    parts = urlsplit(address)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-        raise UsageError("auth is no address", hint="write https://HOST:5000/v3")
-    if parts.username is not None or parts.password is not None:
-        raise UsageError("auth holds a credential", hint="give credentials apart")
-    return address
+def checked_auth(auth: str) -> str:
+    """`auth` itself, if tokens can be asked for there; else UsageError."""
+    location.check_address(auth, "auth", "write https://HOST:5000/v3")
+    return auth

@@ -15,13 +15,12 @@ import hashlib
 import json
 import secrets
 import threading
-import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rootcellar.errors import AlreadyExistsError, DeniedError, NotFoundError, StoreError, TransientError
-from rootcellar.stores.backoff import Attempts, Backoff
+from rootcellar.stores.backoff import Attempts, Backoff, StoppableClock
 from rootcellar.stores.s3.options import MIB
 from rootcellar.stores.swift import segments
 from rootcellar.stores.swift.client import told
@@ -209,19 +208,7 @@ class Upload:
         return self._attempts().run(once)
 
     def _attempts(self) -> Attempts:
-        return Attempts(self._target.backoff, _Stoppable(self._stop))
-
-
-class _Stoppable:
-    """A clock whose sleep ends when another segment has failed for good."""
-
-    monotonic = staticmethod(time.monotonic)
-
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-
-    def sleep(self, seconds: float) -> None:
-        self._stop.wait(seconds)
+        return Attempts(self._target.backoff, StoppableClock(self._stop))
 
 
 def _md5(body: bytearray) -> str:
