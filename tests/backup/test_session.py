@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import threading
 import time
-from contextlib import AbstractContextManager
 from itertools import pairwise
 
 import pytest
@@ -20,23 +18,34 @@ from rootcellar.backup.capture_outcome import Need
 from rootcellar.backup.capture_publisher import utc_now
 from rootcellar.backup.catalogue import read_catalogue
 from rootcellar.backup.chain import Latest, chains, plan_chain
-from rootcellar.backup.session import CaptureOptions, Session
+from rootcellar.backup.session import Session
 from rootcellar.errors import (
     EtcdError,
     EtcdUnavailableError,
     FencedError,
     ForkedError,
-    RootcellarError,
     TransientError,
 )
 from rootcellar.etcd import operations as ops
 from rootcellar.etcd.client import EtcdClient
-from rootcellar.stores.decorator import StoreDecorator
 from rootcellar.stores.file import FileStore
 from rootcellar.stores.limit import Bandwidth, LimitedStore
 from tests.backup import ebr_rules
 from tests.backup.capture_scene import WRITER, Writers, a_scene
 from tests.backup.plans import restore_members
+from tests.backup.session_scene import (
+    Collecting,
+    Gated,
+    LostAnswer,
+    PausedBehindClaim,
+    deltas,
+    forget_peak,
+    opened,
+    peak,
+    proven,
+    publisher_of,
+    wait_until,
+)
 from tests.etcd_lines import on_oldest_and_newest
 
 
@@ -55,84 +64,6 @@ def scene(etcd, store):
 def each_line(etcd, etcd_line, store):
     with a_scene(etcd, etcd_line, store) as scene:
         yield scene
-
-
-def opened(scene, *, store=None, limits=None, **options):
-    chosen = CaptureOptions(limits=limits or DeltaLimits(age=1e9))
-    return Session(scene.client, store or scene.store, writer=WRITER, options=chosen, **options)
-
-
-class Collecting(AbstractContextManager["Collecting"]):
-    """A thread that collects until told to stop, in periods of so many seconds."""
-
-    def __init__(self, session, every=0.2):
-        self.session = session
-        self.every = every
-        self.error = None
-        self.periods = 0
-        self.needs = []
-        self._enough = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self):
-        try:
-            while not self._enough.is_set():
-                done = self.session.collect(time.monotonic() + self.every)
-                if done.need is not None:
-                    self.needs.append(done.need.need)
-                self.periods += 1
-            self.session.collect()
-        except RootcellarError as error:
-            self.error = error
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def more(self, periods):
-        target = self.periods + periods
-        wait_until(lambda: self.periods >= target or self.error is not None)
-        assert self.error is None
-
-    def end(self):
-        self._enough.set()
-        self.session.cut()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-
-    def __exit__(self, kind, *_):
-        self.end()
-        if kind is None and self.error is not None:
-            raise self.error
-
-
-def wait_until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, "waited for too long"
-        pause.wait(0.02)
-
-
-def proven(scene, *more):
-    """What is stored agrees, EBR can restore it, and it restores to etcd's own state."""
-    catalogue = read_catalogue(scene.store)
-    assert (catalogue.damaged, catalogue.lost) == ((), ())
-    assert ebr_rules.check_prefix(scene.store) == []
-    last = plan_chain(catalogue, Latest()).reach
-    scene.must_equal(scene.restored(), last, *more)
-    return last
-
-
-def deltas(store):
-    return sorted(
-        (each.record for each in read_catalogue(store).snapshots if not each.is_full and each.record),
-        key=lambda record: record.start,
-    )
-
-
-def publisher_of(session):
-    return session._publisher  # noqa: SLF001  what a session writes with, to write otherwise
 
 
 @pytest.mark.parametrize("rounds", [2])
@@ -231,28 +162,6 @@ def test_a_delta_is_cut_early_when_enough_has_come_together(scene):
     proven(scene)
 
 
-class Gated(StoreDecorator):
-    """A store whose puts of snapshots can be held, or fail."""
-
-    def __init__(self, inner):
-        super().__init__(inner)
-        self.open = threading.Event()
-        self.open.set()
-        self.held = threading.Event()
-        self.failures = []
-        self.puts = []
-
-    def put(self, key, chunks, *, condition=None):
-        if key.startswith("v2/"):
-            self.puts.append(key)
-            if self.failures:
-                raise self.failures.pop(0)
-            if not self.open.is_set():
-                self.held.set()
-                assert self.open.wait(60)
-        return self.inner.put(key, chunks, condition=condition)
-
-
 def test_what_the_store_did_not_take_is_put_again_the_same(scene):
     scene.write(5)
     store = Gated(scene.store)
@@ -272,21 +181,6 @@ def test_what_the_store_did_not_take_is_put_again_the_same(scene):
     restored = scene.restored()
     restored.etcdctl("compact", str(last), "--physical")
     scene.must_equal(restored, 14)
-
-
-class LostAnswer(StoreDecorator):
-    """A store that does what it is told, and once fails to say so."""
-
-    def __init__(self, inner, prefix):
-        super().__init__(inner)
-        self.prefix = prefix
-
-    def put(self, key, chunks, *, condition=None):
-        info = self.inner.put(key, chunks, condition=condition)
-        if self.prefix is not None and key.startswith(self.prefix):
-            self.prefix = None
-            raise TransientError("the answer was lost")
-        return info
 
 
 @pytest.mark.parametrize("prefix", ["catalogue/claims/", "v2/Incr", "catalogue/records/"])
@@ -313,6 +207,7 @@ def test_a_writer_faster_than_the_store_is_slowed_and_not_held_in_memory(scene):
     slow = LimitedStore(scene.store, upload=Bandwidth(8 << 20))
     with opened(scene, store=slow, limits=DeltaLimits(size=1 << 20, age=1e9)) as session:
         session.collect()
+        forget_peak()
         before = peak()
         with Collecting(session, 3600):
             for number in range(128):
@@ -325,11 +220,6 @@ def test_a_writer_faster_than_the_store_is_slowed_and_not_held_in_memory(scene):
     assert sum(record.payload_size for record in written) > 80 << 20
     assert all(other.start == one.last_revision + 1 for one, other in pairwise(written))
     proven(scene, last - 30)
-
-
-def peak():
-    """The most resident memory that this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def test_a_compaction_behind_our_back_leads_to_a_full_and_deltas_go_on(scene):
@@ -598,19 +488,3 @@ def test_two_writers_never_give_one_name_to_two_objects(scene):
 
 def older_names(store):
     return {each.key for each in read_catalogue(store).tombstones}
-
-
-class PausedBehindClaim(StoreDecorator):
-    """A store whose caller is paused right behind its claim."""
-
-    def __init__(self, inner, claimed, going_on):
-        super().__init__(inner)
-        self.claimed = claimed
-        self.going_on = going_on
-
-    def put(self, key, chunks, *, condition=None):
-        info = self.inner.put(key, chunks, condition=condition)
-        if key.startswith("catalogue/claims/"):
-            self.claimed.set()
-            assert self.going_on.wait(60)
-        return info
