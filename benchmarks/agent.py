@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.doorway import AgentError, Doorway, place
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, chains, plan_chain
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, chains, plan_chain
 from rootcellar.etcd import operations as ops
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.s3.options import S3Options

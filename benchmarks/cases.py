@@ -13,11 +13,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import codecs, names
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision, Latest
-from rootcellar.backup.plan_restore import Wish, plan_restore
-from rootcellar.backup.restore import restore as carry_out
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import AtRevision, Latest
+from rootcellar.backup.objects import codecs
+from rootcellar.backup.restore.planner import Wish, plan_restore
+from rootcellar.backup.restore.restore import restore as carry_out
 from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile
 from rootcellar.mvcc.hashkv import hash_kv

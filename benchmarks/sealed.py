@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import workload
 from benchmarks.measure import Measured, measure
-from rootcellar.backup.sealing.keyring import Identity, write_identity
+from rootcellar.backup.objects.sealing.keyring import Identity, write_identity
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.etcd.process import EtcdProcess, find_etcd
 from testbed import binaries

@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import codecs, delta, ledger, names
-from rootcellar.backup.records import Record
+from rootcellar.backup.catalogue import ledger, names
+from rootcellar.backup.catalogue.records import Record
+from rootcellar.backup.objects import codecs, delta
 from rootcellar.bolt.append import Transaction
 from rootcellar.bolt.layout import LEAF, NO_FREELIST, PAGE_HEADER, Meta
 from rootcellar.mvcc.meta import BUCKETS
@@ -23,7 +24,7 @@ from rootcellar.mvcc.revision import encode_row_key
 from rootcellar.stores.file import FileStore
 
 if TYPE_CHECKING:
-    from rootcellar.backup.names import SnapshotName
+    from rootcellar.backup.catalogue.names import SnapshotName
 
 KEYS, UPDATES, DELTA_EVENTS, VALUE = 10_000, 5_000_000, 50_000, 200
 COMPACTED_BEHIND = 25_000

@@ -11,7 +11,8 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from rootcellar.backup import codecs, delta, names
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.objects import codecs, delta
 from rootcellar.etcd import operations
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.etcd.process import EtcdProcess, find_etcd

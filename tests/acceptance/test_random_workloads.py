@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from rootcellar.backup.capture import capture
-from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.capture.capture import capture
+from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.mvcc.hashkv import HashKV
 from rootcellar.stores.file import FileStore

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from rootcellar.agent.initialization import Home
 from rootcellar.agent.serving import serving
-from rootcellar.backup import names
+from rootcellar.backup.catalogue import names
 from rootcellar.etcd.client import EtcdClient
 from tests.backup.source import Source
 

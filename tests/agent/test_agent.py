@@ -11,9 +11,9 @@ from itertools import pairwise
 import pytest
 
 from rootcellar.agent.doorway import AgentError, place
-from rootcellar.backup import keys
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, chains, plan_chain
+from rootcellar.backup.catalogue import keys
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, chains, plan_chain
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore
 from tests.agent.agents import wait_until

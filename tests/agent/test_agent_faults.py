@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.errors import EtcdError
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore

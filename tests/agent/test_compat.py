@@ -13,7 +13,7 @@ from rootcellar.agent.compat import CompatApi, Initialization, Progress, snapsho
 from rootcellar.agent.initialization import Initialized
 from rootcellar.agent.start_plan import Deed, StartPlan
 from rootcellar.agent.validation import Mode, Status, Validation
-from rootcellar.backup import names
+from rootcellar.backup.catalogue import names
 from rootcellar.errors import ConfigError, TargetError
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore

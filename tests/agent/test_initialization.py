@@ -13,11 +13,11 @@ from rootcellar.agent.initialization import initialize, store_facts
 from rootcellar.agent.members import MemberControl
 from rootcellar.agent.start_plan import Deed, StoreState
 from rootcellar.agent.validation import Mode, Status, validate
-from rootcellar.backup import place
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision
-from rootcellar.backup.plan_restore import Wish, plan_restore
-from rootcellar.backup.restore import restore
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import AtRevision
+from rootcellar.backup.restore import place
+from rootcellar.backup.restore.planner import Wish, plan_restore
+from rootcellar.backup.restore.restore import restore
 from rootcellar.errors import (
     DamagedObjectError,
     EtcdUnavailableError,

@@ -15,15 +15,15 @@ from rootcellar.agent.keeping import Folding, Growth, compact_job, defragment_jo
 from rootcellar.agent.logs import make_log
 from rootcellar.agent.mirror import Mirror, fill
 from rootcellar.agent.schedule import Cron
-from rootcellar.backup import names
-from rootcellar.backup.capture_full import FullOptions
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.fence import claim_epoch
-from rootcellar.backup.prune import prune
-from rootcellar.backup.prune_values import Rules
-from rootcellar.backup.records import Check, Result
-from rootcellar.backup.retention import LimitBased
-from rootcellar.backup.sealing.keyring import Identity, Keyring
+from rootcellar.backup.capture.full import FullOptions
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.fence import claim_epoch
+from rootcellar.backup.catalogue.records import Check, Result
+from rootcellar.backup.objects.sealing.keyring import Identity, Keyring
+from rootcellar.backup.prune.prune import prune
+from rootcellar.backup.prune.retention import LimitBased
+from rootcellar.backup.prune.values import Rules
 from rootcellar.errors import AgentError, ConfigError, FencedError, NoKeyError, ProofError
 from rootcellar.stores.file import FileStore
 from tests.agent.agents import wait_until

@@ -34,7 +34,7 @@ from rootcellar.agent.lease_plan import (
 )
 from rootcellar.agent.leases import KubeMemberLeases, LeaseSettings, keeping, renew
 from rootcellar.agent.logs import make_log
-from rootcellar.backup.session import RecoveryPoint
+from rootcellar.backup.capture.session import RecoveryPoint
 from rootcellar.cli.etcdbrctl import before, leasing
 from rootcellar.cli.etcdbrctl.reading import read
 from rootcellar.errors import ConfigError, KubeConflictError, KubeDeniedError, KubeNotFoundError

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from rootcellar.agent.members import MemberControl
 from rootcellar.agent.sidecar import AgentSnapshotter, stop_wrapper, tend
-from rootcellar.backup import names
+from rootcellar.backup.catalogue import names
 from rootcellar.errors import FencedError
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore

@@ -9,11 +9,11 @@ import pytest
 
 from rootcellar.agent.standby import Outage
 from rootcellar.agent.state import Fault
-from rootcellar.backup import keys
-from rootcellar.backup.intents import carry_intents
-from rootcellar.backup.ownership import ForkIntent
-from rootcellar.backup.session import RecoveryPoint
-from rootcellar.backup.timeline import leave_fork_intent, open_timeline
+from rootcellar.backup.capture.session import RecoveryPoint
+from rootcellar.backup.catalogue import keys
+from rootcellar.backup.catalogue.intents import carry_intents
+from rootcellar.backup.catalogue.ownership import ForkIntent
+from rootcellar.backup.catalogue.timeline import leave_fork_intent, open_timeline
 from rootcellar.cli import configuration, schema
 from rootcellar.errors import ConfigError
 from rootcellar.stores.file import FileStore

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from rootcellar.backup import keys
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, chains, plan_chain
+from rootcellar.backup.catalogue import keys
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, chains, plan_chain
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore
 from rootcellar.stores.url import open_store

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, plan_chain
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, plan_chain
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore
 from tests.backup import ebr_rules

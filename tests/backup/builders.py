@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from rootcellar.backup import names
-from rootcellar.backup.history import SECOND, History, Snapshot
-from rootcellar.backup.ownership import Heartbeat, Timeline
-from rootcellar.backup.records import Record
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.catalogue.history import SECOND, History, Snapshot
+from rootcellar.backup.catalogue.ownership import Heartbeat, Timeline
+from rootcellar.backup.catalogue.records import Record
 
 EPOCH = 1_700_000_000
 """The unix second at which the tests' histories begin."""

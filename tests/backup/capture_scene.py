@@ -9,8 +9,8 @@ import threading
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from rootcellar.backup.capture import CaptureOptions, capture
-from rootcellar.backup.capture_full import FullOptions
+from rootcellar.backup.capture.capture import CaptureOptions, capture
+from rootcellar.backup.capture.full import FullOptions
 from rootcellar.errors import EtcdUnavailableError
 from rootcellar.etcd import operations as ops
 from rootcellar.etcd.client import EtcdClient

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rootcellar.backup.capture_full import FullOptions
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, plan_chain
+from rootcellar.backup.capture.full import FullOptions
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, plan_chain
 from tests.backup import ebr_rules
 
 BY = "tests/compact"

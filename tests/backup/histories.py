@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
-from rootcellar.backup import codecs, delta, names
-from rootcellar.backup.delta import DELETE, PUT, Event, format_time
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.objects import codecs, delta
+from rootcellar.backup.objects.delta import DELETE, PUT, Event, format_time
 from rootcellar.mvcc.record import KeyValue, encode
 from rootcellar.mvcc.revision import KEY_BUCKET, encode_row_key
 from tests.mvcc.databases import write_database

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision, AtTime, Latest
-from rootcellar.backup.plan_restore import DEFAULT_MEMBER, Wish, plan_restore
-from rootcellar.backup.restore import restore
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import AtRevision, AtTime, Latest
+from rootcellar.backup.restore.planner import DEFAULT_MEMBER, Wish, plan_restore
+from rootcellar.backup.restore.restore import restore
 
 TOKEN = "a-token-of-its-own"
 

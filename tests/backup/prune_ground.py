@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from rootcellar.backup import keys, names
-from rootcellar.backup.catalogue import Catalogue
-from rootcellar.backup.prune_values import Ground, Rules
-from rootcellar.backup.records import Check, Finding, Hold, Link, Pin, Proof, Result, Tombstone
-from rootcellar.backup.retention import LimitBased
+from rootcellar.backup.catalogue import keys, names
+from rootcellar.backup.catalogue.catalogue import Catalogue
+from rootcellar.backup.catalogue.records import Check, Finding, Hold, Link, Pin, Proof, Result, Tombstone
+from rootcellar.backup.prune.retention import LimitBased
+from rootcellar.backup.prune.values import Ground, Rules
 from rootcellar.stores.protocol import ObjectInfo
 from tests.backup.builders import EPOCH, moment
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from datetime import UTC, datetime, timedelta
 
-from rootcellar.backup import codecs, delta, ledger, names
-from rootcellar.backup.names import Kind
-from rootcellar.backup.prune import prune
-from rootcellar.backup.prune_values import Rules
-from rootcellar.backup.retention import LimitBased
+from rootcellar.backup.catalogue import ledger, names
+from rootcellar.backup.catalogue.names import Kind
+from rootcellar.backup.objects import codecs, delta
+from rootcellar.backup.prune.prune import prune
+from rootcellar.backup.prune.retention import LimitBased
+from rootcellar.backup.prune.values import Rules
 from rootcellar.bolt.file import BoltFile
 from rootcellar.mvcc.hashkv import hash_kv
 from tests.backup.builders import EPOCH, moment, record

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.sealing.grants import add_recipient
-from rootcellar.backup.sealing.keyring import Identity, Keyring
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.objects.sealing.grants import add_recipient
+from rootcellar.backup.objects.sealing.keyring import Identity, Keyring
 from tests.backup.capture_scene import Dying, store_at
 
 FIRST, SECOND, STRANGER = Identity(b"1" * 32), Identity(b"2" * 32), Identity(b"3" * 32)

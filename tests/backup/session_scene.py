@@ -7,10 +7,10 @@ import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from rootcellar.backup.capture_cut import DeltaLimits
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, plan_chain
-from rootcellar.backup.session import CaptureOptions, Session
+from rootcellar.backup.capture.cut import DeltaLimits
+from rootcellar.backup.capture.session import CaptureOptions, Session
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, plan_chain
 from rootcellar.errors import RootcellarError, TransientError
 from rootcellar.stores.decorator import StoreDecorator
 from tests.backup import ebr_rules

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from contextlib import closing
 
-from rootcellar.backup import codecs, delta, names
-from rootcellar.backup.delta import Event, format_time
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.objects import codecs, delta
+from rootcellar.backup.objects.delta import Event, format_time
 from rootcellar.mvcc.probe import SnapshotProbe
 
 

@@ -3,13 +3,13 @@ import shutil
 
 import pytest
 
-from rootcellar.backup import browse
-from rootcellar.backup.browse import opened, opened_twice, source_at
-from rootcellar.backup.capture import capture
-from rootcellar.backup.chain import AtRevision, AtTime, Latest
-from rootcellar.backup.difference import difference
-from rootcellar.backup.live import LiveKeyspace
-from rootcellar.backup.unwrapped import Stored
+from rootcellar.backup.browse import browse
+from rootcellar.backup.browse.browse import opened, opened_twice, source_at
+from rootcellar.backup.browse.difference import difference
+from rootcellar.backup.browse.live import LiveKeyspace
+from rootcellar.backup.capture.capture import capture
+from rootcellar.backup.catalogue.chain import AtRevision, AtTime, Latest
+from rootcellar.backup.imports.unwrapped import Stored
 from rootcellar.errors import (
     ChainError,
     CompactedError,

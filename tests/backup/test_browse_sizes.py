@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup import sizes as module
-from rootcellar.backup.browse import opened
-from rootcellar.backup.sizes import Size, sizes
+from rootcellar.backup.browse import sizes as module
+from rootcellar.backup.browse.browse import opened
+from rootcellar.backup.browse.sizes import Size, sizes
 from rootcellar.bolt.file import BoltFile
 from rootcellar.mvcc import record
 from rootcellar.mvcc.history import Keyspace

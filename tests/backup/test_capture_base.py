@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from rootcellar.backup.capture_base import base_of, fingerprint_of
-from rootcellar.backup.capture_outcome import Need
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.history import History, Snapshot
-from rootcellar.backup.records import Lease
+from rootcellar.backup.capture.base import base_of, fingerprint_of
+from rootcellar.backup.capture.outcome import Need
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.history import History, Snapshot
+from rootcellar.backup.catalogue.records import Lease
 from tests.backup.builders import delta, full, record
 
 

@@ -1,6 +1,6 @@
 """Captures killed at everything they write, on a file system and on S3; what the next capture makes of it.
 
-The points are those that `capture_publisher`, `timeline` and `capture` name.
+The points are those that `capture.publisher`, `timeline` and `capture` name.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import pytest
 
-from rootcellar.backup import keys
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, plan_chain
+from rootcellar.backup.catalogue import keys
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, plan_chain
 from tests.backup import ebr_rules
 from tests.backup.capture_scene import a_scene, capture_and_die, store_at
 from tests.backup.killing import Killer

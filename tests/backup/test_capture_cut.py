@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup import codecs, delta, names
-from rootcellar.backup.capture_cut import Cutter, DeltaLimits
-from rootcellar.backup.capture_gate import Gate
+from rootcellar.backup.capture.cut import Cutter, DeltaLimits
+from rootcellar.backup.capture.gate import Gate
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.objects import codecs, delta
 from rootcellar.errors import CompactedError, EtcdUnavailableError
 from rootcellar.etcd._proto import kv_pb2
 from rootcellar.etcd.answers import WatchBatch

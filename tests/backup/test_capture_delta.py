@@ -4,15 +4,15 @@ from itertools import pairwise
 
 import pytest
 
-from rootcellar.backup import keys
-from rootcellar.backup.capture import capture
-from rootcellar.backup.capture_cut import DeltaLimits
-from rootcellar.backup.capture_outcome import Need
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision, Latest, chains, plan_chain
-from rootcellar.backup.fence import claim_epoch
-from rootcellar.backup.records import Caution, Lease
-from rootcellar.backup.session import Session
+from rootcellar.backup.capture.capture import capture
+from rootcellar.backup.capture.cut import DeltaLimits
+from rootcellar.backup.capture.outcome import Need
+from rootcellar.backup.capture.session import Session
+from rootcellar.backup.catalogue import keys
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import AtRevision, Latest, chains, plan_chain
+from rootcellar.backup.catalogue.fence import claim_epoch
+from rootcellar.backup.catalogue.records import Caution, Lease
 from rootcellar.errors import EtcdDeniedError, FencedError
 from rootcellar.etcd import operations as ops
 from rootcellar.etcd.client import ALL_KEYS, EtcdClient

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rootcellar.backup import keys
-from rootcellar.backup.capture import capture
-from rootcellar.backup.capture_fork import Verdict, compare, newest_of
-from rootcellar.backup.capture_outcome import Need
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision, Latest, plan_chain
+from rootcellar.backup.capture.capture import capture
+from rootcellar.backup.capture.fork import Verdict, compare, newest_of
+from rootcellar.backup.capture.outcome import Need
+from rootcellar.backup.catalogue import keys
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import AtRevision, Latest, plan_chain
 from rootcellar.errors import ChainError, IdentityError
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore

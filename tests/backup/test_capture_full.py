@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rootcellar.backup import keys, names
-from rootcellar.backup.capture import capture
-from rootcellar.backup.capture_full import CORRUPT_ALARM, LIVE_HASH_UNANSWERED, FullOptions
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.records import Caution
+from rootcellar.backup.capture.capture import capture
+from rootcellar.backup.capture.full import CORRUPT_ALARM, LIVE_HASH_UNANSWERED, FullOptions
+from rootcellar.backup.catalogue import keys, names
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.records import Caution
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import EtcdDeniedError, EtcdError, EtcdUnavailableError
 from rootcellar.etcd.answers import Alarm, AlarmKind
@@ -108,7 +108,7 @@ def test_a_full_goes_to_s3_in_parts(newest, bucket):
 MEASURED = """
 import sys, threading
 from pathlib import Path
-from rootcellar.backup.capture import capture
+from rootcellar.backup.capture.capture import capture
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import sys
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.documents import put_once
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.documents import put_once
 from rootcellar.stores.file import FileStore
 from tests.backup.builders import full
 from tests.backup.killing import Killer

@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from rootcellar.backup import documents, fence, keys, ledger, names
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, plan_chain
-from rootcellar.backup.ownership import Heartbeat
-from rootcellar.backup.records import Check, Finding, Link, Proof, Result, Tombstone
-from rootcellar.backup.timeline import bind_marker, open_timeline
+from rootcellar.backup.catalogue import documents, fence, keys, ledger, names
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, plan_chain
+from rootcellar.backup.catalogue.ownership import Heartbeat
+from rootcellar.backup.catalogue.records import Check, Finding, Link, Proof, Result, Tombstone
+from rootcellar.backup.catalogue.timeline import bind_marker, open_timeline
 from rootcellar.backup.verify import keep_proof
 from rootcellar.errors import AlreadyExistsError, RecordError, UsageError
 from tests.backup.builders import EPOCH, delta, full, moment, record

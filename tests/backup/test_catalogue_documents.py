@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup import documents, keys, names
-from rootcellar.backup.ownership import Epoch, Marker
-from rootcellar.backup.records import HashKV, Lease, Link, Notice, Record
+from rootcellar.backup.catalogue import documents, keys, names
+from rootcellar.backup.catalogue.ownership import Epoch, Marker
+from rootcellar.backup.catalogue.records import HashKV, Lease, Link, Notice, Record
 from rootcellar.errors import AlreadyExistsError, NotFoundError, RecordError
 from tests.backup import ebr_rules
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup.chain import (
+from rootcellar.backup.catalogue.chain import (
     AtRevision,
     AtTime,
     Gap,
@@ -17,8 +17,8 @@ from rootcellar.backup.chain import (
     plan_chain,
     recovery_window,
 )
-from rootcellar.backup.names import Kind
-from rootcellar.backup.records import Check, Finding, Link, Proof, Result
+from rootcellar.backup.catalogue.names import Kind
+from rootcellar.backup.catalogue.records import Check, Finding, Link, Proof, Result
 from rootcellar.errors import ChainError, NothingToRestoreError, UsageError
 from tests.backup.builders import delta, full, heartbeat, history, moment, nanos, record, timeline
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup import codecs
-from rootcellar.backup.zstd import zstd
+from rootcellar.backup.objects import codecs
+from rootcellar.backup.objects.zstd import zstd
 from rootcellar.errors import DamagedObjectError, FormatError, UsageError
 
 WRITABLE = ("", ".gz", ".zlib", ".zst")

@@ -8,15 +8,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rootcellar.backup import codecs, keys, pins
-from rootcellar.backup.capture_full import FullOptions
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision, Latest, plan_chain
-from rootcellar.backup.compact import compact
-from rootcellar.backup.compact_plan import plan_compaction
-from rootcellar.backup.restore import restore
-from rootcellar.backup.sealing.keyring import Keyring
-from rootcellar.backup.timeline import abandon, open_timeline
+from rootcellar.backup.capture.full import FullOptions
+from rootcellar.backup.catalogue import keys
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import AtRevision, Latest, plan_chain
+from rootcellar.backup.catalogue.timeline import abandon, open_timeline
+from rootcellar.backup.compact.compact import compact
+from rootcellar.backup.compact.plan import plan_compaction
+from rootcellar.backup.objects import codecs
+from rootcellar.backup.objects.sealing.keyring import Keyring
+from rootcellar.backup.restore import pins
+from rootcellar.backup.restore.restore import restore
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import (
     ChainError,

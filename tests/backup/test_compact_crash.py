@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rootcellar.backup import keys
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.compact import compact
-from rootcellar.backup.records import Result
-from rootcellar.backup.sealing.keyring import Keyring
-from rootcellar.backup.timeline import open_timeline
+from rootcellar.backup.catalogue import keys
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.records import Result
+from rootcellar.backup.catalogue.timeline import open_timeline
+from rootcellar.backup.compact.compact import compact
+from rootcellar.backup.objects.sealing.keyring import Keyring
 from rootcellar.backup.verify import LEVELS, verify
 from rootcellar.errors import DamagedObjectError, ProofError, TransientError
 from rootcellar.stores.decorator import StoreDecorator

@@ -8,19 +8,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rootcellar.backup import keys, ledger
-from rootcellar.backup.capture_full import FullOptions
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, plan_chain
-from rootcellar.backup.compact import compact
-from rootcellar.backup.copy import POLL, copy, copy_as_reference, wait_for_final
-from rootcellar.backup.copy_plan import CopyWish
-from rootcellar.backup.plan_restore import Wish, plan_restore
-from rootcellar.backup.records import Check
-from rootcellar.backup.restore import restore
-from rootcellar.backup.sealing.grants import add_recipient
-from rootcellar.backup.sealing.keyring import Keyring
-from rootcellar.backup.timeline import abandon, open_timeline
+from rootcellar.backup.capture.full import FullOptions
+from rootcellar.backup.catalogue import keys, ledger
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, plan_chain
+from rootcellar.backup.catalogue.records import Check
+from rootcellar.backup.catalogue.timeline import abandon, open_timeline
+from rootcellar.backup.compact.compact import compact
+from rootcellar.backup.copy.copy import POLL, copy, copy_as_reference, wait_for_final
+from rootcellar.backup.copy.plan import CopyWish
+from rootcellar.backup.objects.sealing.grants import add_recipient
+from rootcellar.backup.objects.sealing.keyring import Keyring
+from rootcellar.backup.restore.planner import Wish, plan_restore
+from rootcellar.backup.restore.restore import restore
 from rootcellar.backup.verify import LEVELS, keep_proof, verify
 from rootcellar.errors import DeniedError, IdentityError, UsageError
 from rootcellar.stores.file import FileStore

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup.catalogue import Catalogue
-from rootcellar.backup.copy_plan import CopyWish, Known, plan_copy
-from rootcellar.backup.history import Snapshot
-from rootcellar.backup.names import SnapshotName, full, parse
-from rootcellar.backup.ownership import Marker
+from rootcellar.backup.catalogue.catalogue import Catalogue
+from rootcellar.backup.catalogue.history import Snapshot
+from rootcellar.backup.catalogue.names import SnapshotName, full, parse
+from rootcellar.backup.catalogue.ownership import Marker
+from rootcellar.backup.copy.plan import CopyWish, Known, plan_copy
 from rootcellar.errors import IdentityError, NotFoundError
 from tests.backup import builders
 from tests.backup.builders import delta, moment

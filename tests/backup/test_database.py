@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from rootcellar.backup import codecs, database, delta, names
-from rootcellar.backup.database import Applied, Piece, apply_deltas, write_full
-from rootcellar.backup.delta import Event, format_time
-from rootcellar.backup.replay import StoredDelta
-from rootcellar.backup.rows import Window
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.objects import codecs, delta
+from rootcellar.backup.objects.delta import Event, format_time
+from rootcellar.backup.restore import database
+from rootcellar.backup.restore.database import Applied, Piece, apply_deltas, write_full
+from rootcellar.backup.restore.replay import StoredDelta
+from rootcellar.backup.restore.rows import Window
 from rootcellar.bolt.append import Transaction
 from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile

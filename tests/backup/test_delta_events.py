@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup import codecs, delta, names
-from rootcellar.backup.delta import DELETE, PUT, Event
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.objects import codecs, delta
+from rootcellar.backup.objects.delta import DELETE, PUT, Event
 from rootcellar.errors import DamagedObjectError, FormatError
 
 TIME = "2026-07-24T09:23:23.1Z"

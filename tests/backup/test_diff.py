@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup.browse import opened, opened_twice
-from rootcellar.backup.chain import AtRevision, Latest
-from rootcellar.backup.difference import Difference, Kind, difference
-from rootcellar.backup.live import LiveKey, LiveKeyspace
+from rootcellar.backup.browse.browse import opened, opened_twice
+from rootcellar.backup.browse.difference import Difference, Kind, difference
+from rootcellar.backup.browse.live import LiveKey, LiveKeyspace
+from rootcellar.backup.catalogue.chain import AtRevision, Latest
 from rootcellar.errors import CompactedError
 from rootcellar.etcd.client import ALL_KEYS, EtcdClient
 from rootcellar.mvcc.history import EVERYTHING, KeyRange, Keyspace

@@ -7,8 +7,9 @@ import random
 
 import pytest
 
-from rootcellar.backup import codecs, delta, names
-from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.objects import codecs, delta
 from rootcellar.errors import ChainError, DamagedObjectError, NothingToRestoreError
 from tests.backup.plans import plan_of, restore_into
 

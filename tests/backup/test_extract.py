@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup import browse, extract
-from rootcellar.backup.browse import Found
+from rootcellar.backup.browse import browse, extract
+from rootcellar.backup.browse.browse import Found
 from rootcellar.errors import TargetError
 from rootcellar.mvcc.history import KeyRange
 from rootcellar.mvcc.kubernetes import recognise

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from rootcellar.backup import documents, fence, keys, ledger, names
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision, Latest, plan_chain
-from rootcellar.backup.ownership import ForkIntent, Marker, Timeline
-from rootcellar.backup.timeline import abandon, bind_marker, leave_fork_intent, open_timeline
+from rootcellar.backup.catalogue import documents, fence, keys, ledger, names
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import AtRevision, Latest, plan_chain
+from rootcellar.backup.catalogue.ownership import ForkIntent, Marker, Timeline
+from rootcellar.backup.catalogue.timeline import abandon, bind_marker, leave_fork_intent, open_timeline
 from rootcellar.errors import (
     AlreadyExistsError,
     FencedError,

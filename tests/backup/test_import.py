@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from rootcellar.backup import browse
-from rootcellar.backup.browse import opened
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.codecs import decompress
-from rootcellar.backup.imports import IMPORTED, import_backup
-from rootcellar.backup.names import GZIP, NONE, ZLIB
-from rootcellar.backup.timeline import bind_marker
-from rootcellar.backup.unwrapped import Stored
+from rootcellar.backup.browse import browse
+from rootcellar.backup.browse.browse import opened
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.names import GZIP, NONE, ZLIB
+from rootcellar.backup.catalogue.timeline import bind_marker
+from rootcellar.backup.imports.imports import IMPORTED, import_backup
+from rootcellar.backup.imports.unwrapped import Stored
+from rootcellar.backup.objects.codecs import decompress
 from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile
 from rootcellar.bolt.layout import Meta

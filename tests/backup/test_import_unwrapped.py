@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup import unwrapped as module
-from rootcellar.backup.unwrapped import unwrapped
-from rootcellar.backup.wrappings import Form
+from rootcellar.backup.imports import unwrapped as module
+from rootcellar.backup.imports.unwrapped import unwrapped
+from rootcellar.backup.imports.wrappings import Form
 from rootcellar.errors import DamagedObjectError, FormatError, TargetError, UsageError
 from rootcellar.mvcc import record
 from rootcellar.mvcc.record import KeyValue

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup import codecs, lzw
+from rootcellar.backup.objects import codecs, lzw
 from rootcellar.errors import FormatError
 from tests.backup.ebr_rules import lzw as reference
 

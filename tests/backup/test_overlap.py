@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup.chain import recovery_window
-from rootcellar.backup.overlap import is_superfluous, superfluous_deltas
+from rootcellar.backup.capture.overlap import is_superfluous, superfluous_deltas
+from rootcellar.backup.catalogue.chain import recovery_window
 from tests.backup.builders import delta, full, history, timeline
 
 FULL = full(10, recorded=True)

@@ -9,12 +9,14 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from rootcellar.backup import browse, keys, pins
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision
-from rootcellar.backup.copy import copy
-from rootcellar.backup.prune import prune
-from rootcellar.backup.records import Result
+from rootcellar.backup.browse import browse
+from rootcellar.backup.catalogue import keys
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import AtRevision
+from rootcellar.backup.catalogue.records import Result
+from rootcellar.backup.copy.copy import copy
+from rootcellar.backup.prune.prune import prune
+from rootcellar.backup.restore import pins
 from rootcellar.backup.verify import LEVELS, verify
 from rootcellar.errors import DeniedError
 from rootcellar.stores.decorator import StoreDecorator

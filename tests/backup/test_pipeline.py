@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup import pipeline
-from rootcellar.backup.pipeline import ahead, download
+from rootcellar.backup.objects import pipeline
+from rootcellar.backup.objects.pipeline import ahead, download
 from rootcellar.errors import NotFoundError, TransientError
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rootcellar.backup import place
+from rootcellar.backup.restore import place
 from rootcellar.errors import TargetError
 from testbed.cache import UnavailableError
 from tests.backup.killing import Killer

@@ -5,8 +5,8 @@ import shutil
 import msgspec
 import pytest
 
-from rootcellar.backup.preflight import MARGIN, check_quota, check_space, estimate
-from rootcellar.backup.restore_plan import PlannedObject
+from rootcellar.backup.restore.plan import PlannedObject
+from rootcellar.backup.restore.preflight import MARGIN, check_quota, check_space, estimate
 from rootcellar.errors import QuotaError, TargetError
 from tests.backup.test_restore_plan import plan
 

@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rootcellar.backup import fence, keys, ledger
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision, Latest, plan_chain
-from rootcellar.backup.prune import prune
+from rootcellar.backup.catalogue import fence, keys, ledger
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import AtRevision, Latest, plan_chain
+from rootcellar.backup.prune.prune import prune
 from rootcellar.stores.file import FileStore
 from tests.backup.killing import Killer
 from tests.backup.prune_scene import FULLS, KEEP_ONE, contents, fill, must_restore, prune_and_die

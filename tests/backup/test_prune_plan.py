@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup import keys
-from rootcellar.backup.catalogue import Damage
-from rootcellar.backup.chain import AtRevision, chains, leading, plan_chain
-from rootcellar.backup.ownership import ForkIntent, Marker
-from rootcellar.backup.prune_plan import plan_prune
-from rootcellar.backup.prune_values import Live, What
-from rootcellar.backup.records import Check, Result
-from rootcellar.backup.retention import Exponential, Gfs, LimitBased
+from rootcellar.backup.catalogue import keys
+from rootcellar.backup.catalogue.catalogue import Damage
+from rootcellar.backup.catalogue.chain import AtRevision, chains, leading, plan_chain
+from rootcellar.backup.catalogue.ownership import ForkIntent, Marker
+from rootcellar.backup.catalogue.records import Check, Result
+from rootcellar.backup.prune.plan import plan_prune
+from rootcellar.backup.prune.retention import Exponential, Gfs, LimitBased
+from rootcellar.backup.prune.values import Live, What
 from rootcellar.errors import DoubtError, IdentityError, UsageError
 from tests.backup.builders import delta, full, heartbeat, moment, timeline
 from tests.backup.prune_ground import (

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup import putback
-from rootcellar.backup.browse import opened
-from rootcellar.backup.live import LiveKey, LiveKeyspace
-from rootcellar.backup.putback import Action, LeaseRule, disjoint, plan_put_back, put_back
+from rootcellar.backup.browse import putback
+from rootcellar.backup.browse.browse import opened
+from rootcellar.backup.browse.live import LiveKey, LiveKeyspace
+from rootcellar.backup.browse.putback import Action, LeaseRule, disjoint, plan_put_back, put_back
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import EtcdError, EtcdUnavailableError, UsageError
 from rootcellar.etcd.client import EtcdClient

@@ -9,9 +9,9 @@ import signal
 
 import pytest
 
-from rootcellar.backup import names
-from rootcellar.backup.replay import MANY_ROWS, Part, Replayers, StoredDelta, parts
-from rootcellar.backup.rows import Window
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.restore.replay import MANY_ROWS, Part, Replayers, StoredDelta, parts
+from rootcellar.backup.restore.rows import Window
 from rootcellar.errors import DamagedObjectError, RootcellarError
 from tests.backup.histories import invent, rows_of, stored
 

@@ -8,10 +8,11 @@ import hashlib
 import msgspec
 import pytest
 
-from rootcellar.backup import delta, names
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.restore import restore
-from rootcellar.backup.restore_plan import ExpectedHash
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.objects import delta
+from rootcellar.backup.restore.plan import ExpectedHash
+from rootcellar.backup.restore.restore import restore
 from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from rootcellar.backup.delta import DELETE, PUT
+from rootcellar.backup.objects.delta import DELETE, PUT
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import CompactedError, EtcdError
 from rootcellar.etcd import operations as op

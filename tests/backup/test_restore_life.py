@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 
-from rootcellar.backup.restore import restore
+from rootcellar.backup.restore.restore import restore
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import CompactedError, EtcdDeniedError, EtcdError
 from rootcellar.etcd.client import ALL_KEYS, EtcdClient

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rootcellar.backup import codecs, names, place
-from rootcellar.backup.restore import restore
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.objects import codecs
+from rootcellar.backup.restore import place
+from rootcellar.backup.restore.restore import restore
 from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import DamagedObjectError, QuotaError, TargetError, UsageError

@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from rootcellar.backup.restore_plan import (
+from rootcellar.backup.restore.plan import (
     ExpectedHash,
     PlannedObject,
     RestorePlan,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup.retention import Exponential, Full, Gfs, LimitBased
+from rootcellar.backup.prune.retention import Exponential, Full, Gfs, LimitBased
 from rootcellar.errors import UsageError
 
 NOW = datetime(2026, 11, 21, 18, 30, tzinfo=UTC)  # a Saturday

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup.delta import DELETE
-from rootcellar.backup.rows import SUB_BITS, Window, blocks, newest_below, wanted
+from rootcellar.backup.objects.delta import DELETE
+from rootcellar.backup.restore.rows import SUB_BITS, Window, blocks, newest_below, wanted
 from tests.backup.histories import BEGINNING, SECOND, compacted, invent, rows_of
 
 EVENTS = invent(60, 1)

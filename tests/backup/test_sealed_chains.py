@@ -8,16 +8,18 @@ import re
 
 import pytest
 
-from rootcellar.backup import browse, codecs, documents, keys, ledger, names
-from rootcellar.backup.capture_full import FullOptions
-from rootcellar.backup.capture_outcome import Need
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision
-from rootcellar.backup.records import Check, Grant, Record, Result
-from rootcellar.backup.restore import restore
-from rootcellar.backup.sealing.grants import add_recipient, remove_recipient
-from rootcellar.backup.sealing.keyring import NO_KEYS, Keyring
-from rootcellar.backup.sealing.seal import decrypt, file_key_of
+from rootcellar.backup.browse import browse
+from rootcellar.backup.capture.full import FullOptions
+from rootcellar.backup.capture.outcome import Need
+from rootcellar.backup.catalogue import documents, keys, ledger, names
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import AtRevision
+from rootcellar.backup.catalogue.records import Check, Grant, Record, Result
+from rootcellar.backup.objects import codecs
+from rootcellar.backup.objects.sealing.grants import add_recipient, remove_recipient
+from rootcellar.backup.objects.sealing.keyring import NO_KEYS, Keyring
+from rootcellar.backup.objects.sealing.seal import decrypt, file_key_of
+from rootcellar.backup.restore.restore import restore
 from rootcellar.backup.verify import LEVELS, verify
 from rootcellar.errors import ConfigError, DamagedObjectError, NoKeyError, UsageError
 from tests.backup import ebr_rules

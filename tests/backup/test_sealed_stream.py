@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rootcellar.backup import names
-from rootcellar.backup.sealing import bech32, header, seal, stream
-from rootcellar.backup.sealing.keyring import Identity, Recipient, read_identities, write_identity
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.objects.sealing import bech32, header, seal, stream
+from rootcellar.backup.objects.sealing.keyring import Identity, Recipient, read_identities, write_identity
 from rootcellar.errors import ConfigError, DamagedObjectError, FormatError
 
 NAME = names.full(9002, 1565021494, ".zst.age")

@@ -10,15 +10,15 @@ from itertools import pairwise
 
 import pytest
 
-from rootcellar.backup import fence
-from rootcellar.backup.capture import capture
-from rootcellar.backup.capture_cut import DeltaLimits
-from rootcellar.backup.capture_full import begin_full, store_full
-from rootcellar.backup.capture_outcome import Need
-from rootcellar.backup.capture_publisher import utc_now
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, chains, plan_chain
-from rootcellar.backup.session import Session
+from rootcellar.backup.capture.capture import capture
+from rootcellar.backup.capture.cut import DeltaLimits
+from rootcellar.backup.capture.full import begin_full, store_full
+from rootcellar.backup.capture.outcome import Need
+from rootcellar.backup.capture.publisher import utc_now
+from rootcellar.backup.capture.session import Session
+from rootcellar.backup.catalogue import fence
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, chains, plan_chain
 from rootcellar.errors import (
     EtcdError,
     EtcdUnavailableError,
@@ -110,7 +110,7 @@ def test_the_oldest_full_still_leads_to_the_end_when_the_newer_ones_are_gone(sce
 
 @on_oldest_and_newest
 def test_a_database_never_ends_behind_what_etcd_says_once_its_first_bytes_came(each_line):
-    """The premise of `capture_gate`: on every line the read transaction is open by then."""
+    """The premise of `capture.gate`: on every line the read transaction is open by then."""
     ahead = 0
     with Writers([each_line.member.endpoint], threads=4) as writers:
         writers.more(100)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rootcellar.backup import keys
-from rootcellar.backup.capture_cut import DeltaLimits
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import chains
-from rootcellar.backup.session import CaptureOptions, Session
+from rootcellar.backup.capture.cut import DeltaLimits
+from rootcellar.backup.capture.session import CaptureOptions, Session
+from rootcellar.backup.catalogue import keys
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import chains
 from rootcellar.errors import RootcellarError, TransientError, UsageError
 from rootcellar.stores.decorator import StoreDecorator
 from rootcellar.stores.file import FileStore

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rootcellar.backup import names
-from rootcellar.backup.names import Kind
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.catalogue.names import Kind
 from rootcellar.errors import UsageError
 from tests.backup import ebr_rules
 

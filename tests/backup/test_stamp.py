@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from rootcellar.backup.database import Applied
-from rootcellar.backup.membership import DEFAULT_LEASE_TTL, bump_revision, raft_index, stamp
+from rootcellar.backup.restore.database import Applied
+from rootcellar.backup.restore.membership import DEFAULT_LEASE_TTL, bump_revision, raft_index, stamp
 from rootcellar.bolt.append import Transaction
 from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile

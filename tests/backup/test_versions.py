@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rootcellar.backup.versions import KNOWN, Minor, of_file, parse, target
+from rootcellar.backup.restore.versions import KNOWN, Minor, of_file, parse, target
 from rootcellar.errors import TargetError, UsageError
 
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import yaml
 
-from rootcellar.backup.restore_plan import RestorePlan
+from rootcellar.backup.restore.plan import RestorePlan
 from rootcellar.cli import reference, table
 from rootcellar.cli.document import Document
 from rootcellar.cli.main import main

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from rootcellar.backup.sealing.keyring import read_identities
+from rootcellar.backup.objects.sealing.keyring import read_identities
 from rootcellar.errors import ConfigError, NoKeyError
 
 

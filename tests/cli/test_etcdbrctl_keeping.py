@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.retention import Exponential, LimitBased
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.prune.retention import Exponential, LimitBased
 from rootcellar.cli.etcdbrctl.keeping import jobs, mirrors, rules
 from rootcellar.cli.etcdbrctl.reading import read
 from rootcellar.cli.etcdbrctl.stores import readable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.stores.file import FileStore
 from tests.backup.capture_scene import a_scene
 from tests.backup.prune_scene import contents, fill

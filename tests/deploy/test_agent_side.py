@@ -11,7 +11,7 @@ from rootcellar.agent import doorway
 from rootcellar.agent.doorway import Doorway
 from rootcellar.agent.journal import Journal
 from rootcellar.agent.schedule import Cron
-from rootcellar.backup.records import Check, Finding, Proof, Result
+from rootcellar.backup.catalogue.records import Check, Finding, Proof, Result
 
 MONDAY = datetime(2026, 11, 23, 12, tzinfo=UTC)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rootcellar.backup.place import read_note
+from rootcellar.backup.restore.place import read_note
 from rootcellar.cli import flags, table
 from rootcellar.cli.arguments import sort
 from rootcellar.stores.file import FileStore

@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from rootcellar.backup import codecs, membership, names
-from rootcellar.backup.database import Applied
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.objects import codecs
+from rootcellar.backup.restore import membership
+from rootcellar.backup.restore.database import Applied
 from rootcellar.bolt.append import Transaction
 from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile

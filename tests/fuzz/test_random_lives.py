@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rootcellar.backup import names
+from rootcellar.backup.catalogue import names
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.mvcc.hashkv import HashKV
 from rootcellar.stores.file import FileStore

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import recovery_window
-from rootcellar.backup.keys import CATALOGUE
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import recovery_window
+from rootcellar.backup.catalogue.keys import CATALOGUE
 from rootcellar.errors import RootcellarError, StoreError
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.decorator import StoreDecorator

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, chains, plan_chain
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, chains, plan_chain
 from rootcellar.errors import CompactedError
 from rootcellar.etcd.client import EtcdClient
 from tests.agent.agents import wait_until

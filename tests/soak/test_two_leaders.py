@@ -10,8 +10,8 @@ import signal
 
 import pytest
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, plan_chain
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, plan_chain
 from tests.agent.agents import wait_until
 from tests.backup import ebr_rules
 from tests.soak.ground import PREFIX, Ground

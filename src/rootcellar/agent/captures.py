@@ -21,8 +21,8 @@ from rootcellar.agent.backoff import Backoff, rule_for
 from rootcellar.agent.logs import told
 from rootcellar.agent.state import Fault
 from rootcellar.agent.threads import in_thread
-from rootcellar.backup.capture_outcome import Capture, Need
-from rootcellar.backup.session import Session
+from rootcellar.backup.capture.outcome import Capture, Need
+from rootcellar.backup.capture.session import Session
 from rootcellar.errors import FencedError, ForkedError, IdentityError, RootcellarError, StoreError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from rootcellar.agent.journal import Journal
     from rootcellar.agent.logs import Log
     from rootcellar.agent.settings import Settings
-    from rootcellar.backup.capture_outcome import Captured, Deltas, NeedFull
-    from rootcellar.backup.ownership import Epoch
+    from rootcellar.backup.capture.outcome import Captured, Deltas, NeedFull
+    from rootcellar.backup.catalogue.ownership import Epoch
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.stores.protocol import Store
 

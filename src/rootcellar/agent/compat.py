@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from rootcellar.agent.initialization import Initialized
-    from rootcellar.backup.names import SnapshotName
+    from rootcellar.backup.catalogue.names import SnapshotName
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _NO_TIME = "0001-01-01T00:00:00Z"

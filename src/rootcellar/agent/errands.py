@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.jobs import Job
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest
-from rootcellar.backup.plan_restore import Wish, plan_restore
-from rootcellar.backup.prune import ask, prune
-from rootcellar.backup.records import Check, Result
-from rootcellar.backup.restore import unlock_plan
-from rootcellar.backup.sealing.keyring import NO_KEYS
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest
+from rootcellar.backup.catalogue.records import Check, Result
+from rootcellar.backup.objects.sealing.keyring import NO_KEYS
+from rootcellar.backup.prune.prune import ask, prune
+from rootcellar.backup.restore.planner import Wish, plan_restore
+from rootcellar.backup.restore.restore import unlock_plan
 from rootcellar.backup.verify import LEVELS, keep_proof, verify
 from rootcellar.errors import FencedError, NoKeyError, ProofError, StoreError
 from rootcellar.etcd.process import find_etcd
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from rootcellar.agent.captures import Captures
     from rootcellar.agent.jobs import Errand
     from rootcellar.agent.schedule import Cron
-    from rootcellar.backup.prune_values import Rules
-    from rootcellar.backup.records import Proof
-    from rootcellar.backup.sealing.keyring import Keyring
+    from rootcellar.backup.catalogue.records import Proof
+    from rootcellar.backup.objects.sealing.keyring import Keyring
+    from rootcellar.backup.prune.values import Rules
     from rootcellar.stores.protocol import Store
 
 KEYLESS = frozenset({Check.LISTED, Check.HASH})

@@ -33,7 +33,7 @@ from rootcellar.agent.metrics import CONTENT_TYPE, Metrics
 from rootcellar.agent.report import report, told_capture
 from rootcellar.agent.serving import SignallessServer
 from rootcellar.agent.state import Phase
-from rootcellar.backup.capture_outcome import Capture
+from rootcellar.backup.capture.outcome import Capture
 from rootcellar.errors import ConfigError, EtcdError, FencedError, RootcellarError, StoreError
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from rootcellar.agent.start_plan import Deed, Facts, StartPlan, StoreFacts, StoreState, plan_start
 from rootcellar.agent.validation import Mode, Validation, against_store, keep_guard, validate
-from rootcellar.backup import place
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest, plan_chain
-from rootcellar.backup.plan_restore import Wish, plan_restore
-from rootcellar.backup.restore import restore
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, plan_chain
+from rootcellar.backup.restore import place
+from rootcellar.backup.restore.planner import Wish, plan_restore
+from rootcellar.backup.restore.restore import restore
 from rootcellar.errors import (
     ChainError,
     ConfigError,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rootcellar.agent.members import MemberControl, MemberLeases
-    from rootcellar.backup.restore import Restored
+    from rootcellar.backup.restore.restore import Restored
     from rootcellar.stores.protocol import Store
 
 _SPARED = timedelta(days=1)

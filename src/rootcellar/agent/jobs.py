@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rootcellar.agent.clock import Clock
     from rootcellar.agent.logs import Log
     from rootcellar.agent.schedule import Cron
-    from rootcellar.backup.ownership import Epoch
+    from rootcellar.backup.catalogue.ownership import Epoch
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.stores.protocol import Store
 

@@ -6,19 +6,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.chain import recovery_window
-from rootcellar.backup.history import SECOND
-from rootcellar.backup.records import Check, Result
+from rootcellar.backup.catalogue.chain import recovery_window
+from rootcellar.backup.catalogue.history import SECOND
+from rootcellar.backup.catalogue.records import Check, Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from rootcellar.backup.capture_outcome import Captured
-    from rootcellar.backup.catalogue import Catalogue
-    from rootcellar.backup.history import Snapshot
-    from rootcellar.backup.records import Proof
-    from rootcellar.backup.session import RecoveryPoint, Session
+    from rootcellar.backup.capture.outcome import Captured
+    from rootcellar.backup.capture.session import RecoveryPoint, Session
+    from rootcellar.backup.catalogue.catalogue import Catalogue
+    from rootcellar.backup.catalogue.history import Snapshot
+    from rootcellar.backup.catalogue.records import Proof
     from rootcellar.etcd.answers import Status
 
 STRONG = (Check.REPLAYED, Check.BOOTED)

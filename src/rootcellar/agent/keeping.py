@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from rootcellar.agent.defragment import Threshold, defragment
 from rootcellar.agent.jobs import Job
-from rootcellar.backup import names
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.compact import carry_out
-from rootcellar.backup.compact_plan import plan_compaction
-from rootcellar.backup.sealing.keyring import NO_KEYS, Keyring
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.compact.compact import carry_out
+from rootcellar.backup.compact.plan import plan_compaction
+from rootcellar.backup.objects.sealing.keyring import NO_KEYS, Keyring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from rootcellar.agent.jobs import Errand
     from rootcellar.agent.schedule import Cron
-    from rootcellar.backup.compact_plan import Fold
-    from rootcellar.backup.sealing.keyring import Recipient
+    from rootcellar.backup.compact.plan import Fold
+    from rootcellar.backup.objects.sealing.keyring import Recipient
     from rootcellar.stores.protocol import Store
 
 

@@ -1,7 +1,7 @@
 """Who writes the backups: the agent beside etcd's leader.
 
 So that of several agents one writes, without a lock of their own.  It is not what keeps two writers apart
-(that is the fence, `rootcellar.backup.fence`), but what keeps them from trying.  An agent that is beside no
+(that is the fence, `catalogue.fence`), but what keeps them from trying.  An agent that is beside no
 member, but knows several endpoints, leads always.
 """
 

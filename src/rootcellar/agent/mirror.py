@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.jobs import Job, every
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.copy import copy, plan
-from rootcellar.backup.copy_plan import CopyWish
-from rootcellar.backup.fence import check_epoch, claim_epoch
-from rootcellar.backup.prune import ask, prune, survey
-from rootcellar.backup.prune_plan import plan_prune
-from rootcellar.backup.session import CaptureOptions
+from rootcellar.backup.capture.session import CaptureOptions
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.fence import check_epoch, claim_epoch
+from rootcellar.backup.copy.copy import copy, plan
+from rootcellar.backup.copy.plan import CopyWish
+from rootcellar.backup.prune.plan import plan_prune
+from rootcellar.backup.prune.prune import ask, prune, survey
 from rootcellar.errors import ConfigError, DoubtError, FencedError, StoreError
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from rootcellar.agent.jobs import Errand
     from rootcellar.agent.journal import Journal
     from rootcellar.agent.schedule import Cron
-    from rootcellar.backup.copy import Copied
-    from rootcellar.backup.ownership import Epoch
-    from rootcellar.backup.prune_values import Live, Rules
-    from rootcellar.backup.session import RecoveryPoint
+    from rootcellar.backup.capture.session import RecoveryPoint
+    from rootcellar.backup.catalogue.ownership import Epoch
+    from rootcellar.backup.copy.copy import Copied
+    from rootcellar.backup.prune.values import Live, Rules
     from rootcellar.stores.protocol import Store
 
 PARALLEL = 4

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rootcellar.agent.logs import Log
     from rootcellar.agent.schedule import Cron
     from rootcellar.agent.settings import Settings
-    from rootcellar.backup.capture_outcome import Capture, Captured
+    from rootcellar.backup.capture.outcome import Capture, Captured
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.stores.protocol import Store
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rootcellar.agent.process import Agent
-    from rootcellar.backup.capture_outcome import Capture, Captured
+    from rootcellar.backup.capture.outcome import Capture, Captured
 
 
 def report(agent: Agent) -> dict[str, Any]:

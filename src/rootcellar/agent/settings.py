@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.session import CaptureOptions
+from rootcellar.backup.capture.session import CaptureOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

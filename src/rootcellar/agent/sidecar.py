@@ -19,8 +19,8 @@ from starlette.routing import Route
 
 from rootcellar.agent.metrics import CONTENT_TYPE, Metrics
 from rootcellar.agent.threads import in_thread
-from rootcellar.backup import names
-from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.errors import EtcdError, RootcellarError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rootcellar.agent.members import MemberControl
     from rootcellar.agent.process import Agent
-    from rootcellar.backup.names import SnapshotName
+    from rootcellar.backup.catalogue.names import SnapshotName
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.stores.protocol import Store
 

@@ -19,8 +19,8 @@ from rootcellar.agent.jobs import Job
 from rootcellar.agent.journal import Journal
 from rootcellar.agent.logs import told
 from rootcellar.agent.state import Fault
-from rootcellar.backup.intents import carry_intents
-from rootcellar.backup.prune import ask, prune
+from rootcellar.backup.catalogue.intents import carry_intents
+from rootcellar.backup.prune.prune import ask, prune
 from rootcellar.errors import RootcellarError, StoreError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rootcellar.agent.logs import Log
     from rootcellar.agent.mirror import Mirror
     from rootcellar.agent.settings import Settings
-    from rootcellar.backup.session import RecoveryPoint
+    from rootcellar.backup.capture.session import RecoveryPoint
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.stores.protocol import Store
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import place
+from rootcellar.backup.restore import place
 from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import BoltError, FormatError, TargetError, WalError

@@ -1,1 +1,1 @@
-"""Chains in a store: names, codecs, catalogue, capture, restore, verification, browsing, import."""
+"""Chains in a store: what the engine does with them, a package for each deed."""

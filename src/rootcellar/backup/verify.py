@@ -13,12 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import codecs, delta, documents, keys, names, versions
-from rootcellar.backup.pins import pinned_plan
-from rootcellar.backup.records import Check, Finding, HashKV, Link, Proof, Result
-from rootcellar.backup.restore import fetch_full, proven_bytes, restore, stored_bytes, unlock_plan
-from rootcellar.backup.sealing.keyring import NO_KEYS
-from rootcellar.backup.sealing.seal import NOTHING
+from rootcellar.backup.catalogue import documents, keys, names
+from rootcellar.backup.catalogue.records import Check, Finding, HashKV, Link, Proof, Result
+from rootcellar.backup.objects import codecs, delta
+from rootcellar.backup.objects.sealing.keyring import NO_KEYS
+from rootcellar.backup.objects.sealing.seal import NOTHING
+from rootcellar.backup.restore import versions
+from rootcellar.backup.restore.pins import pinned_plan
+from rootcellar.backup.restore.restore import fetch_full, proven_bytes, restore, stored_bytes, unlock_plan
 from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import (
@@ -37,10 +39,10 @@ from rootcellar.mvcc.meta import StoreMeta
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from rootcellar.backup.database import Progress
-    from rootcellar.backup.restore import Restored
-    from rootcellar.backup.restore_plan import PlannedObject, RestorePlan
-    from rootcellar.backup.sealing.keyring import Keyring
+    from rootcellar.backup.objects.sealing.keyring import Keyring
+    from rootcellar.backup.restore.database import Progress
+    from rootcellar.backup.restore.plan import PlannedObject, RestorePlan
+    from rootcellar.backup.restore.restore import Restored
     from rootcellar.stores.protocol import Store
 
 LEVELS = {

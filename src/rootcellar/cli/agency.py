@@ -11,11 +11,11 @@ from rootcellar.agent import doorway
 from rootcellar.agent.leadership import Rule
 from rootcellar.agent.schedule import Cron
 from rootcellar.agent.settings import HttpSettings, Settings
-from rootcellar.backup import documents, keys, names
-from rootcellar.backup.capture_cut import DeltaLimits
-from rootcellar.backup.capture_full import FullOptions
-from rootcellar.backup.ownership import Epoch
-from rootcellar.backup.session import CaptureOptions
+from rootcellar.backup.capture.cut import DeltaLimits
+from rootcellar.backup.capture.full import FullOptions
+from rootcellar.backup.capture.session import CaptureOptions
+from rootcellar.backup.catalogue import documents, keys, names
+from rootcellar.backup.catalogue.ownership import Epoch
 from rootcellar.cli import connecting, flags, sources, values
 from rootcellar.cli.configuration import reveal
 from rootcellar.cli.identity import whoami

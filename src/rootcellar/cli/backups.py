@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import names
-from rootcellar.backup.restore_plan import PlannedObject
-from rootcellar.backup.unwrapped import Stored, unwrapped
-from rootcellar.backup.wrappings import GZIP_MAGIC, Form, find
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.imports.unwrapped import Stored, unwrapped
+from rootcellar.backup.imports.wrappings import GZIP_MAGIC, Form, find
+from rootcellar.backup.restore.plan import PlannedObject
 from rootcellar.cli import flags, sources
 from rootcellar.errors import UsageError
 from rootcellar.stores.file import FileStore

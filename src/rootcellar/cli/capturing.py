@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from rootcellar.backup import documents, keys
-from rootcellar.backup.capture import CaptureOptions, capture
-from rootcellar.backup.capture_full import FullOptions
-from rootcellar.backup.documents import Document as StoredDocument
-from rootcellar.backup.fence import beat
-from rootcellar.backup.ownership import Epoch, Timeline
+from rootcellar.backup.capture.capture import CaptureOptions, capture
+from rootcellar.backup.capture.full import FullOptions
+from rootcellar.backup.catalogue import documents, keys
+from rootcellar.backup.catalogue.documents import Document as StoredDocument
+from rootcellar.backup.catalogue.fence import beat
+from rootcellar.backup.catalogue.ownership import Epoch, Timeline
 from rootcellar.cli import agency, columns, connecting, flags, sources
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.identity import whoami
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rootcellar.agent.doorway import Doorway
-    from rootcellar.backup.capture_outcome import Capture, Captured
+    from rootcellar.backup.capture.outcome import Capture, Captured
     from rootcellar.cli.context import Context
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.stores.protocol import Store

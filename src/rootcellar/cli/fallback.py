@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import plan_chain, recovery_window
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import plan_chain, recovery_window
 from rootcellar.cli import sources
 from rootcellar.cli.configuration import standby
 from rootcellar.errors import ChainError, NothingToRestoreError, RootcellarError
@@ -20,9 +20,9 @@ from rootcellar.errors import ChainError, NothingToRestoreError, RootcellarError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rootcellar.backup.catalogue import Catalogue
-    from rootcellar.backup.chain import Target
-    from rootcellar.backup.ownership import Timeline
+    from rootcellar.backup.catalogue.catalogue import Catalogue
+    from rootcellar.backup.catalogue.chain import Target
+    from rootcellar.backup.catalogue.ownership import Timeline
     from rootcellar.cli.context import Context
     from rootcellar.stores.protocol import Store
 

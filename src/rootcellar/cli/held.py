@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 from rootcellar.cli.document import Document, Part
 
 if TYPE_CHECKING:
-    from rootcellar.backup.records import Hold
+    from rootcellar.backup.catalogue.records import Hold
 
 
 class HeldPart(Part, frozen=True):

@@ -11,7 +11,7 @@ from rootcellar.agent.defragment import Threshold
 from rootcellar.agent.errands import prune_job, verify_job
 from rootcellar.agent.keeping import Folding, Growth, compact_job, defragment_job
 from rootcellar.agent.mirror import Mirror
-from rootcellar.backup.capture_full import FullOptions
+from rootcellar.backup.capture.full import FullOptions
 from rootcellar.cli import agency, flags, sources, values
 from rootcellar.cli.configuration import reveal, standby
 from rootcellar.cli.retaining import configured_rules
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rootcellar.agent.jobs import Job
     from rootcellar.agent.settings import Settings
-    from rootcellar.backup.records import Proof
+    from rootcellar.backup.catalogue.records import Proof
     from rootcellar.cli import schema
     from rootcellar.cli.context import Context
 

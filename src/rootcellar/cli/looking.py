@@ -6,8 +6,8 @@ from base64 import b64encode
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import browse
-from rootcellar.backup.extract import text
+from rootcellar.backup.browse import browse
+from rootcellar.backup.browse.extract import text
 from rootcellar.cli import flags
 from rootcellar.cli.backups import source
 from rootcellar.cli.document import Part
@@ -20,7 +20,7 @@ from rootcellar.mvcc.kubernetes import KubernetesObject, recognise
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from rootcellar.backup.browse import Opened
+    from rootcellar.backup.browse.browse import Opened
     from rootcellar.cli.arguments import Arguments
     from rootcellar.cli.context import Context
     from rootcellar.mvcc.record import KeyValue

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.progress import Task
 
-    from rootcellar.backup.restore_plan import RestorePlan
+    from rootcellar.backup.restore.plan import RestorePlan
     from rootcellar.cli.console import Console
     from rootcellar.stores.protocol import Store
 

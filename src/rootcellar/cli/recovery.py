@@ -9,8 +9,8 @@ from rootcellar.cli import columns
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rootcellar.backup.restore import Restored
-    from rootcellar.backup.restore_plan import RestorePlan
+    from rootcellar.backup.restore.plan import RestorePlan
+    from rootcellar.backup.restore.restore import Restored
 
 
 def told_plan(plan: RestorePlan) -> Iterator[str]:

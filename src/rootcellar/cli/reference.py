@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from rootcellar import errors
-from rootcellar.backup.restore_plan import RestorePlan
+from rootcellar.backup.restore.plan import RestorePlan
 from rootcellar.cli import flags, table
 from rootcellar.cli.arguments import usage
 from rootcellar.cli.console import API_VERSION

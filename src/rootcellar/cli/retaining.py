@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.prune_values import Rules
-from rootcellar.backup.retention import Exponential, Gfs, LimitBased
+from rootcellar.backup.prune.retention import Exponential, Gfs, LimitBased
+from rootcellar.backup.prune.values import Rules
 from rootcellar.cli import flags, sources, values
 from rootcellar.errors import UsageError
 
 if TYPE_CHECKING:
-    from rootcellar.backup.retention import Policy
+    from rootcellar.backup.prune.retention import Policy
     from rootcellar.cli import schema
     from rootcellar.cli.context import Context
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import names
-from rootcellar.backup.sealing.keyring import NO_KEYS, Keyring, parse_recipients, read_identities
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.objects.sealing.keyring import NO_KEYS, Keyring, parse_recipients, read_identities
 from rootcellar.cli import flags, sources
 from rootcellar.cli.configuration import reveal
 from rootcellar.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from rootcellar.backup.sealing.keyring import Recipient
-    from rootcellar.backup.unwrapped import Stored
+    from rootcellar.backup.imports.unwrapped import Stored
+    from rootcellar.backup.objects.sealing.keyring import Recipient
     from rootcellar.cli import schema
     from rootcellar.cli.context import Context
     from rootcellar.stores.protocol import Store

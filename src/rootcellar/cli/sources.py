@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.wrappings import is_wrapping
+from rootcellar.backup.imports.wrappings import is_wrapping
 from rootcellar.cli import flags, values
 from rootcellar.cli.configuration import reveal
 from rootcellar.errors import UsageError

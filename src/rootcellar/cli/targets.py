@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.chain import AtRevision, AtTime, Latest
+from rootcellar.backup.catalogue.chain import AtRevision, AtTime, Latest
 from rootcellar.cli import flags
 from rootcellar.errors import UsageError
 
 if TYPE_CHECKING:
-    from rootcellar.backup.chain import Target
+    from rootcellar.backup.catalogue.chain import Target
     from rootcellar.cli.arguments import Arguments
     from rootcellar.cli.values import Point
 

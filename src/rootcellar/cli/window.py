@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.chain import recovery_window
-from rootcellar.backup.history import SECOND
-from rootcellar.backup.records import Result
+from rootcellar.backup.catalogue.chain import recovery_window
+from rootcellar.backup.catalogue.history import SECOND
+from rootcellar.backup.catalogue.records import Result
 from rootcellar.cli.document import Part
 from rootcellar.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from rootcellar.backup.catalogue import Catalogue
-    from rootcellar.backup.chain import Chain
-    from rootcellar.backup.history import Snapshot
-    from rootcellar.backup.records import Proof
+    from rootcellar.backup.catalogue.catalogue import Catalogue
+    from rootcellar.backup.catalogue.chain import Chain
+    from rootcellar.backup.catalogue.history import Snapshot
+    from rootcellar.backup.catalogue.records import Proof
 
 
 class SeenProof(Part, frozen=True):

@@ -10,10 +10,10 @@ from rootcellar.agent.etcd_config import EtcdConfig
 from rootcellar.agent.initialization import Home, initialize
 from rootcellar.agent.members import MemberControl
 from rootcellar.agent.validation import Mode
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import Latest
-from rootcellar.backup.plan_restore import Wish, plan_restore
-from rootcellar.backup.restore import restore as carry_out
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest
+from rootcellar.backup.restore.planner import Wish, plan_restore
+from rootcellar.backup.restore.restore import restore as carry_out
 from rootcellar.cli import recovery
 from rootcellar.cli.etcdbrctl import leasing, stores
 from rootcellar.cli.etcdbrctl.sections import Connection, Restoration, Snapstore, Validating

@@ -12,8 +12,8 @@ from rootcellar.agent.jobs import every
 from rootcellar.agent.keeping import defragment_job
 from rootcellar.agent.mirror import Mirror
 from rootcellar.agent.schedule import Cron
-from rootcellar.backup.prune_values import Rules
-from rootcellar.backup.retention import Exponential, LimitBased
+from rootcellar.backup.prune.retention import Exponential, LimitBased
+from rootcellar.backup.prune.values import Rules
 from rootcellar.cli.etcdbrctl import stores
 from rootcellar.cli.etcdbrctl.sections import (
     Connection,

@@ -23,10 +23,10 @@ from rootcellar.agent.schedule import Cron
 from rootcellar.agent.serving import serving
 from rootcellar.agent.settings import Settings
 from rootcellar.agent.sidecar import AgentSnapshotter, metrics_route, stop_wrapper, tend
-from rootcellar.backup import names
-from rootcellar.backup.capture_cut import DeltaLimits
-from rootcellar.backup.capture_full import FullOptions
-from rootcellar.backup.session import CaptureOptions
+from rootcellar.backup.capture.cut import DeltaLimits
+from rootcellar.backup.capture.full import FullOptions
+from rootcellar.backup.capture.session import CaptureOptions
+from rootcellar.backup.catalogue import names
 from rootcellar.cli.etcdbrctl import before, keeping, leasing, stores
 from rootcellar.cli.etcdbrctl.sections import (
     Compression,

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.lease_plan import UNKNOWN, Reached
-from rootcellar.backup import names
-from rootcellar.backup.compact import compact
-from rootcellar.backup.copy import copy_as_reference
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.compact.compact import compact
+from rootcellar.backup.copy.copy import copy_as_reference
 from rootcellar.cli import columns
 from rootcellar.cli.etcdbrctl import leasing, stores
 from rootcellar.cli.etcdbrctl.sections import Copying, Restoration

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rootcellar.agent.logs import Log
     from rootcellar.agent.settings import Settings
-    from rootcellar.backup.records import Proof
+    from rootcellar.backup.catalogue.records import Proof
     from rootcellar.cli.context import Context
 
 

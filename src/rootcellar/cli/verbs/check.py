@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import chains
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import chains
 from rootcellar.cli import columns, flags, sources
 from rootcellar.cli.document import Document
 from rootcellar.cli.values import SECOND
@@ -22,8 +22,8 @@ from rootcellar.errors import RootcellarError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rootcellar.backup.catalogue import Catalogue
-    from rootcellar.backup.chain import Chain
+    from rootcellar.backup.catalogue.catalogue import Catalogue
+    from rootcellar.backup.catalogue.chain import Chain
     from rootcellar.cli.context import Context
 
 

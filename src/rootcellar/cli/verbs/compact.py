@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import names
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision, Latest
-from rootcellar.backup.compact import carry_out
-from rootcellar.backup.compact_plan import plan_compaction
+from rootcellar.backup.catalogue import names
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import AtRevision, Latest
+from rootcellar.backup.compact.compact import carry_out
+from rootcellar.backup.compact.plan import plan_compaction
 from rootcellar.cli import columns, flags, sources
 from rootcellar.cli.document import Document
 from rootcellar.cli.identity import whoami
@@ -18,8 +18,8 @@ from rootcellar.cli.sealing import keyring, writing
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rootcellar.backup.compact import Compacted
-    from rootcellar.backup.compact_plan import Fold, Unfinished
+    from rootcellar.backup.compact.compact import Compacted
+    from rootcellar.backup.compact.plan import Fold, Unfinished
     from rootcellar.cli.context import Context
 
 

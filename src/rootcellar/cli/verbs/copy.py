@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import copy as copying
-from rootcellar.backup.copy_plan import CopyWish, Known
+from rootcellar.backup.copy import copy as copying
+from rootcellar.backup.copy.plan import CopyWish, Known
 from rootcellar.cli import columns, flags, sources
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.progress import Phase, progress
@@ -16,8 +16,8 @@ from rootcellar.errors import ConfigError, DamagedObjectError, NothingToRestoreE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rootcellar.backup.copy import Copied
-    from rootcellar.backup.copy_plan import CopyPlan
+    from rootcellar.backup.copy.copy import Copied
+    from rootcellar.backup.copy.plan import CopyPlan
     from rootcellar.cli.context import Context
     from rootcellar.stores.protocol import Store
 

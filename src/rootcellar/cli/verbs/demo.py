@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rootcellar.backup.live import LiveKeyspace
+from rootcellar.backup.browse.live import LiveKeyspace
 from rootcellar.cli import columns, flags
 from rootcellar.cli.console import Console
 from rootcellar.cli.dispatch import dispatch

@@ -6,10 +6,10 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, ClassVar
 
-from rootcellar.backup import browse
-from rootcellar.backup.difference import Difference, Kind, difference
-from rootcellar.backup.extract import text
-from rootcellar.backup.live import LiveKeyspace
+from rootcellar.backup.browse import browse
+from rootcellar.backup.browse.difference import Difference, Kind, difference
+from rootcellar.backup.browse.extract import text
+from rootcellar.backup.browse.live import LiveKeyspace
 from rootcellar.cli import columns, connecting, flags, sources
 from rootcellar.cli.backups import source
 from rootcellar.cli.document import Document, Part, stream
@@ -23,7 +23,7 @@ from rootcellar.mvcc.kubernetes import recognise
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rootcellar.backup.live import Readable
+    from rootcellar.backup.browse.live import Readable
     from rootcellar.cli.console import Console
     from rootcellar.cli.context import Context
 

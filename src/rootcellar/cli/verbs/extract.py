@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import browse
-from rootcellar.backup.extract import lines, tree
+from rootcellar.backup.browse import browse
+from rootcellar.backup.browse.extract import lines, tree
 from rootcellar.cli import columns, flags
 from rootcellar.cli.document import Document
 from rootcellar.cli.looking import opened, within
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from rootcellar.backup.browse import Found
+    from rootcellar.backup.browse.browse import Found
     from rootcellar.cli.context import Context
 
 

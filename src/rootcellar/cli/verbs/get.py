@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rootcellar.backup import browse
-from rootcellar.backup.extract import text
+from rootcellar.backup.browse import browse
+from rootcellar.backup.browse.extract import text
 from rootcellar.cli import columns, flags
 from rootcellar.cli.document import Document
 from rootcellar.cli.looking import KeyShown, base64, lease, opened
@@ -14,7 +14,7 @@ from rootcellar.errors import NotFoundError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rootcellar.backup.browse import Found, Opened
+    from rootcellar.backup.browse.browse import Found, Opened
     from rootcellar.cli.context import Context
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from rootcellar.backup import browse
-from rootcellar.backup.extract import text
+from rootcellar.backup.browse import browse
+from rootcellar.backup.browse.extract import text
 from rootcellar.cli import columns, flags
 from rootcellar.cli.document import Document, Part, stream
 from rootcellar.cli.looking import base64, lease, opened

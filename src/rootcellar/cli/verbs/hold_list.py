@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.cli import columns, sources
 from rootcellar.cli.document import Document
 from rootcellar.cli.held import HeldPart

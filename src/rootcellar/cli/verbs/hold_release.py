@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.ledger import release_hold
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.ledger import release_hold
 from rootcellar.cli import flags, sources
 from rootcellar.cli.held import Held
 from rootcellar.cli.identity import whoami

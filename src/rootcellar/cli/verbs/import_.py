@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.imports import import_backup
+from rootcellar.backup.imports.imports import import_backup
 from rootcellar.cli import columns, flags, sources
 from rootcellar.cli.backups import foreign
 from rootcellar.cli.document import Document
@@ -15,7 +15,7 @@ from rootcellar.cli.sealing import writing
 from rootcellar.cli.window import moment
 
 if TYPE_CHECKING:
-    from rootcellar.backup.imports import Imported
+    from rootcellar.backup.imports.imports import Imported
     from rootcellar.cli.context import Context
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.sealing.grants import add_recipient
-from rootcellar.backup.sealing.keyring import parse_recipients
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.objects.sealing.grants import add_recipient
+from rootcellar.backup.objects.sealing.keyring import parse_recipients
 from rootcellar.cli import columns, flags, sources
 from rootcellar.cli.document import Document
 from rootcellar.cli.identity import whoami

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.sealing.grants import remove_recipient
-from rootcellar.backup.sealing.keyring import parse_recipients
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.objects.sealing.grants import remove_recipient
+from rootcellar.backup.objects.sealing.keyring import parse_recipients
 from rootcellar.cli import columns, flags, sources
 from rootcellar.cli.document import Document
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.sealing.keyring import read_identities
+from rootcellar.backup.objects.sealing.keyring import read_identities
 from rootcellar.cli import flags
 from rootcellar.cli.document import Document, Part
 

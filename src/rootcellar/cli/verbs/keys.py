@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
-from rootcellar.backup import browse
+from rootcellar.backup.browse import browse
 from rootcellar.cli import columns, flags
 from rootcellar.cli.document import Document, stream
 from rootcellar.cli.looking import KeyShown, lease, opened, within
@@ -13,7 +13,7 @@ from rootcellar.cli.looking import KeyShown, lease, opened, within
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rootcellar.backup.browse import Found
+    from rootcellar.backup.browse.browse import Found
     from rootcellar.cli.context import Context
 
 _BATCH = 500

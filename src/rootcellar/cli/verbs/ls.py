@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.chain import chains, orphans
+from rootcellar.backup.catalogue.chain import chains, orphans
 from rootcellar.cli import columns, fallback, flags
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.values import SECOND
@@ -14,9 +14,9 @@ from rootcellar.cli.window import SeenProof, Window, latest_proof, moment, windo
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rootcellar.backup.catalogue import Catalogue
-    from rootcellar.backup.chain import Chain
-    from rootcellar.backup.history import Snapshot
+    from rootcellar.backup.catalogue.catalogue import Catalogue
+    from rootcellar.backup.catalogue.chain import Chain
+    from rootcellar.backup.catalogue.history import Snapshot
     from rootcellar.cli.console import Console
     from rootcellar.cli.context import Context
 

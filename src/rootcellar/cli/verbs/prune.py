@@ -6,9 +6,9 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.prune import Pruned, ask, prune, survey
-from rootcellar.backup.prune_plan import plan_prune
-from rootcellar.backup.prune_values import What, told
+from rootcellar.backup.prune.plan import plan_prune
+from rootcellar.backup.prune.prune import Pruned, ask, prune, survey
+from rootcellar.backup.prune.values import What, told
 from rootcellar.cli import agency, columns, connecting, flags, retaining, sources
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.identity import whoami
@@ -17,7 +17,7 @@ from rootcellar.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rootcellar.backup.prune_values import Decision, Live, PrunePlan, Rules
+    from rootcellar.backup.prune.values import Decision, Live, PrunePlan, Rules
     from rootcellar.cli.console import Console
     from rootcellar.cli.context import Context
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.extract import text
-from rootcellar.backup.live import LiveKeyspace
-from rootcellar.backup.putback import Action, LeaseRule, PutBack, Step, plan_put_back, put_back
+from rootcellar.backup.browse.extract import text
+from rootcellar.backup.browse.live import LiveKeyspace
+from rootcellar.backup.browse.putback import Action, LeaseRule, PutBack, Step, plan_put_back, put_back
 from rootcellar.cli import columns, connecting, flags
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.looking import base64, opened

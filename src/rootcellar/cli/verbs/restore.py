@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.plan_restore import DEFAULT_MEMBER, Wish, plan_bare, plan_restore
-from rootcellar.backup.restore import restore, unlock_plan
-from rootcellar.backup.restore_plan import read_plan, write_plan
-from rootcellar.backup.unwrapped import Stored
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.imports.unwrapped import Stored
+from rootcellar.backup.restore.plan import read_plan, write_plan
+from rootcellar.backup.restore.planner import DEFAULT_MEMBER, Wish, plan_bare, plan_restore
+from rootcellar.backup.restore.restore import restore, unlock_plan
 from rootcellar.cli import fallback, flags, sources
 from rootcellar.cli.backups import single, source
 from rootcellar.cli.document import Document
@@ -25,9 +25,9 @@ from rootcellar.errors import NoKeyError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rootcellar.backup.restore import Restored
-    from rootcellar.backup.restore_plan import RestorePlan
-    from rootcellar.backup.sealing.keyring import Keyring
+    from rootcellar.backup.objects.sealing.keyring import Keyring
+    from rootcellar.backup.restore.plan import RestorePlan
+    from rootcellar.backup.restore.restore import Restored
     from rootcellar.cli.arguments import Arguments
     from rootcellar.cli.context import Context
     from rootcellar.stores.protocol import Store

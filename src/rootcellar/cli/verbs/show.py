@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.cli import columns, flags, sources
 from rootcellar.cli.document import Document
 from rootcellar.cli.window import SeenProof, find, moment
@@ -15,8 +15,8 @@ from rootcellar.cli.window import SeenProof, find, moment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rootcellar.backup.catalogue import Catalogue
-    from rootcellar.backup.history import Snapshot
+    from rootcellar.backup.catalogue.catalogue import Catalogue
+    from rootcellar.backup.catalogue.history import Snapshot
     from rootcellar.cli.context import Context
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.extract import text
-from rootcellar.backup.sizes import sizes
+from rootcellar.backup.browse.extract import text
+from rootcellar.backup.browse.sizes import sizes
 from rootcellar.cli import columns, flags
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.looking import base64, opened
 
 if TYPE_CHECKING:
-    from rootcellar.backup.sizes import Size
+    from rootcellar.backup.browse.sizes import Size
     from rootcellar.cli.context import Context
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rootcellar.backup.catalogue import read_catalogue
+from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.cli import agency, columns, connecting, fallback, flags, sources
 from rootcellar.cli.document import Document, Part
 from rootcellar.cli.window import Window, window

@@ -7,11 +7,11 @@ from datetime import datetime  # noqa: TC003  msgspec reads the annotations at r
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.catalogue import read_catalogue
-from rootcellar.backup.chain import AtRevision, chains
-from rootcellar.backup.plan_restore import Wish, plan_bare, plan_restore
-from rootcellar.backup.records import Check, Finding, Proof, Result
-from rootcellar.backup.unwrapped import Stored
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import AtRevision, chains
+from rootcellar.backup.catalogue.records import Check, Finding, Proof, Result
+from rootcellar.backup.imports.unwrapped import Stored
+from rootcellar.backup.restore.planner import Wish, plan_bare, plan_restore
 from rootcellar.backup.verify import LEVELS, keep_proof, verify
 from rootcellar.cli import columns, flags
 from rootcellar.cli.backups import single, source
@@ -26,8 +26,8 @@ from rootcellar.etcd.process import find_etcd
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rootcellar.backup.chain import Target
-    from rootcellar.backup.restore_plan import RestorePlan
+    from rootcellar.backup.catalogue.chain import Target
+    from rootcellar.backup.restore.plan import RestorePlan
     from rootcellar.cli.arguments import Arguments
     from rootcellar.cli.context import Context
     from rootcellar.stores.protocol import Store

@@ -1,0 +1,1 @@
+"""Looking into a backup, and putting keys of it back."""

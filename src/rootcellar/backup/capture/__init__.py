@@ -1,0 +1,1 @@
+"""From a live etcd into the store."""

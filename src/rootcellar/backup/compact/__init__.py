@@ -1,0 +1,1 @@
+"""Folding a chain into a new full."""

@@ -1,0 +1,1 @@
+"""Carrying chains from one store into another."""

@@ -1,0 +1,1 @@
+"""Snapshots that other tools took."""

@@ -1,0 +1,1 @@
+"""What lies in an object: codecs, delta events, sealing."""

@@ -1,0 +1,1 @@
+"""Which backups go, and their going."""

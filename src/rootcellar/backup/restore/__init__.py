@@ -1,0 +1,1 @@
+"""From the store into a data directory, without running etcd."""
