@@ -13,6 +13,7 @@ import subprocess
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rootcellar.etcd.process import find_etcd
 from testbed import binaries
 from testbed.azurite import Azurite
 from testbed.cache import UnavailableError
@@ -48,6 +49,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 _SERVERS = {
     "azurite",
     "azurite_tls",
+    "binary",
     "boltcheck",
     "control_plane",
     "etcd",
@@ -96,10 +98,22 @@ def pytest_runtest_call(item):
         raise
 
 
-@pytest.fixture(params=list(binaries.LINES))
+# The oldest and the newest line of etcd always, those between as long tests.  What every run has to try on
+# every line is parametrized by itself.
+_OLDEST, *_BETWEEN, _NEWEST = binaries.LINES
+_LINES = (_OLDEST, *(pytest.param(line, marks=pytest.mark.long) for line in _BETWEEN), _NEWEST)
+
+
+@pytest.fixture(params=_LINES)
 def etcd_line(request):
     """Each line of etcd that a restore serves: "3.4" to "3.7"."""
     return request.param
+
+
+@pytest.fixture(scope="session", params=_LINES)
+def binary(request):
+    """The same as a program."""
+    return find_etcd(binaries.etcd(request.param).etcd)
 
 
 @pytest.fixture

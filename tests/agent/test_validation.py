@@ -11,7 +11,6 @@ from rootcellar.agent.validation import Mode, Status, Validation, against_store,
 from rootcellar.etcd.client import EtcdClient
 from testbed.etcd import start_together
 from tests.agent.door_scene import break_pages, damage, lived, write
-from tests.etcd_lines import on_oldest_and_newest
 
 MODES = list(Mode)
 
@@ -56,7 +55,6 @@ def leads(member):
     return status.leader == status.header.member_id
 
 
-@on_oldest_and_newest
 def test_members_that_took_and_sent_raft_snapshots_are_valid_when_they_are_killed(etcd, etcd_line):
     """Also a follower that was away for so long that it was sent a database."""
     flags = ("--snapshot-count=50", "--experimental-snapshot-catchup-entries=10")

@@ -24,7 +24,6 @@ from rootcellar.stores.file import FileStore
 from testbed import binaries
 from testbed.ports import free_port
 from tests.agent.door_scene import TOKEN, ask, break_pages, captured, closed_port, eventually, served, write
-from tests.etcd_lines import on_oldest_and_newest
 
 
 class Scene:
@@ -130,7 +129,6 @@ def scene(tmp_path):
     return Scene(tmp_path, "3.6")
 
 
-@on_oldest_and_newest
 def test_etcd_of_every_line_is_started_asked_and_ended_in_good_order(etcd_line, tmp_path):
     scene = Scene(tmp_path, etcd_line)
     with scene.sidecar() as sidecar, scene.wrapper(sidecar) as process:

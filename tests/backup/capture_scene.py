@@ -9,6 +9,8 @@ import threading
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import pytest
+
 from rootcellar.backup.capture.capture import CaptureOptions, capture
 from rootcellar.backup.capture.full import FullOptions
 from rootcellar.errors import EtcdUnavailableError
@@ -150,6 +152,15 @@ class Between:
 
     def member(self, endpoint):
         return Between(self._client.member(endpoint), **self._replaced)
+
+
+def deaths(count, within):
+    """Where a process that writes `count` things dies: around each of them, and within one.
+
+    What it left before one is what it left after the one before that, so these are long tests.
+    """
+    again = [pytest.param(at, "before", marks=pytest.mark.long) for at in range(2, count + 1)]
+    return [(1, "before"), *((at, "after") for at in range(1, count + 1)), (within, "within"), *again]
 
 
 class Dying:

@@ -14,7 +14,7 @@ from rootcellar.backup.catalogue import keys
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.chain import Latest, plan_chain
 from tests.backup import ebr_rules
-from tests.backup.capture_scene import a_scene, capture_and_die, store_at
+from tests.backup.capture_scene import a_scene, capture_and_die, deaths, store_at
 from tests.backup.killing import Killer
 
 
@@ -27,7 +27,7 @@ def killer():
 _prefixes = itertools.count(1)
 
 
-@pytest.fixture(params=["file", "s3"])
+@pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.long)])
 def place(request, tmp_path):
     """Where the store lies, in words that another process understands."""
     if request.param == "file":
@@ -55,9 +55,7 @@ def sound(scene):
 
 
 # A first capture writes marker, epoch, timeline, the full and its record.
-@pytest.mark.parametrize(
-    ("at", "when"), [*itertools.product(range(1, 6), ["before", "after"]), (4, "within")]
-)
+@pytest.mark.parametrize(("at", "when"), deaths(5, 4))
 def test_a_first_capture_killed_anywhere_is_made_up_by_the_next(scene, place, killer, at, when):
     scene.write(20, value=bytes(50_000))
     assert killer.run(capture_and_die, scene.member.endpoint, place, True, at, when)
@@ -70,9 +68,7 @@ def test_a_first_capture_killed_anywhere_is_made_up_by_the_next(scene, place, ki
 
 
 # Later ones write the epoch, and then a full and its record, or a delta's claim, object and record.
-@pytest.mark.parametrize(
-    ("at", "when"), [*itertools.product(range(1, 4), ["before", "after"]), (2, "within")]
-)
+@pytest.mark.parametrize(("at", "when"), deaths(3, 2))
 def test_a_full_killed_anywhere_leaves_the_chain_as_it_was_or_with_one_more_full(
     scene, place, killer, at, when
 ):
@@ -88,9 +84,7 @@ def test_a_full_killed_anywhere_leaves_the_chain_as_it_was_or_with_one_more_full
     sound(scene)
 
 
-@pytest.mark.parametrize(
-    ("at", "when"), [*itertools.product(range(1, 5), ["before", "after"]), (3, "within")]
-)
+@pytest.mark.parametrize(("at", "when"), deaths(4, 3))
 def test_a_delta_killed_anywhere_is_made_up_without_a_full(scene, place, killer, at, when):
     scene.write(20)
     scene.full()

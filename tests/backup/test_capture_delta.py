@@ -20,7 +20,6 @@ from rootcellar.stores.file import FileStore
 from tests.backup import ebr_rules
 from tests.backup.builders import moment
 from tests.backup.capture_scene import Between, Writers, a_scene
-from tests.etcd_lines import on_oldest_and_newest
 from tests.stores.places import s3_store
 
 
@@ -45,7 +44,6 @@ def snapshots(store):
     return [info.key for info in store.list("v2/")]
 
 
-@on_oldest_and_newest
 def test_deltas_taken_while_writers_go_on_restore_to_the_sources_hash(scene):
     ends = []
     with Writers([scene.member.endpoint]) as writers:
@@ -65,7 +63,6 @@ def test_deltas_taken_while_writers_go_on_restore_to_the_sources_hash(scene):
     scene.must_equal(scene.restored(middle), middle)
 
 
-@on_oldest_and_newest
 @pytest.mark.parametrize("kind", ["file", pytest.param("s3", marks=pytest.mark.long)])
 def test_compactions_and_defragmentations_on_the_way_change_nothing(scene, kind, request):
     if kind == "s3":

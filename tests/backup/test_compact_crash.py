@@ -17,7 +17,7 @@ from rootcellar.backup.verify import LEVELS, verify
 from rootcellar.errors import DamagedObjectError, ProofError, TransientError
 from rootcellar.stores.decorator import StoreDecorator
 from rootcellar.stores.file import FileStore
-from tests.backup.capture_scene import Dying, a_scene, store_at
+from tests.backup.capture_scene import Dying, a_scene, deaths, store_at
 from tests.backup.fold_scene import BY, a_sealed_chain, chain, sound
 from tests.backup.killing import Killer
 from tests.backup.plans import plan_of
@@ -45,9 +45,7 @@ def compact_and_die(place, at, when):
 
 
 # It writes a pin, the claim, the full and its record, and removes the claim and the pin.
-@pytest.mark.parametrize(
-    ("at", "when"), [*itertools.product(range(1, 7), ["before", "after"]), (3, "within")]
-)
+@pytest.mark.parametrize(("at", "when"), deaths(6, 3))
 def test_a_fold_killed_anywhere_loses_nothing(etcd, place, killer, at, when):
     with a_scene(etcd, "3.6", store_at(place)) as scene:
         last = chain(scene)

@@ -15,7 +15,6 @@ from rootcellar.mvcc.hashkv import hash_kv
 from testbed.etcd import start_together
 from tests.backup.plans import plan_of, restore_members
 from tests.backup.source import Source
-from tests.etcd_lines import on_oldest_and_newest
 from tests.mvcc.workload import Workload
 
 # Else a member may only be added when all have been up for 5 s.
@@ -90,7 +89,6 @@ def test_it_serves_the_whole_history_and_goes_on_like_the_source(etcd, etcd_line
     assert restored.hash_kv() == source.hash_kv()
 
 
-@on_oldest_and_newest
 def test_a_member_that_joins_gets_the_keyspace_and_not_an_empty_one(etcd, etcd_line, lived, clients):
     members = etcd.make_cluster(etcd_line, 3, flags=FLAGS)
     restore_members(members, lived.store)
@@ -145,7 +143,6 @@ def test_users_and_their_permissions_come_back_with_auth_on(etcd, etcd_line, sto
         clients(member).range(b"b")
 
 
-@on_oldest_and_newest
 def test_leases_hold_their_keys_and_take_them_along_when_they_end(etcd, etcd_line, store, clients):
     source = Source(clients(etcd.start(etcd_line)), store)
     client = source.client

@@ -46,7 +46,6 @@ from tests.backup.session_scene import (
     publisher_of,
     wait_until,
 )
-from tests.etcd_lines import on_oldest_and_newest
 
 
 @pytest.fixture
@@ -108,7 +107,6 @@ def test_the_oldest_full_still_leads_to_the_end_when_the_newer_ones_are_gone(sce
     scene.must_equal(restored, last, last - 40)
 
 
-@on_oldest_and_newest
 def test_a_database_never_ends_behind_what_etcd_says_once_its_first_bytes_came(each_line):
     """The premise of `capture.gate`: on every line the read transaction is open by then."""
     ahead = 0

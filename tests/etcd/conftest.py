@@ -15,13 +15,8 @@ FAST = ["--unsafe-no-fsync"]  # nothing here cuts the power
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if not {"binary", "newest"}.isdisjoint(item.fixturenames) and item.path.parent.name == "etcd":
+        if "newest" in item.fixturenames and item.path.parent.name == "etcd":
             item.add_marker("servers")
-
-
-@pytest.fixture(scope="session", params=binaries.LINES)
-def binary(request):
-    return find_etcd(binaries.etcd(request.param).etcd)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from rootcellar.errors import EtcdDeniedError
 from rootcellar.etcd.client import ALL_KEYS, EtcdClient
 from rootcellar.etcd.connection import TlsFiles
 from rootcellar.etcd.process import EtcdProcess
-from tests.etcd_lines import on_oldest_and_newest_binary
 
 READER = {"user": "reader", "password": "r"}
 ROOT = {"user": "root", "password": "p"}
@@ -102,7 +101,6 @@ def test_no_user_at_all_is_told(guarded):
             watch.get(20)
 
 
-@on_oldest_and_newest_binary
 def test_a_token_that_a_restart_forgot_is_fetched_anew(guarded):
     with as_user(guarded, **ROOT) as client:
         before = client.put(b"a", b"2").revision

@@ -6,7 +6,6 @@ import pytest
 from rootcellar.errors import EtcdUnavailableError
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.etcd.process import LoopbackPort
-from tests.etcd_lines import on_oldest_and_newest_binary
 
 
 @pytest.fixture
@@ -38,7 +37,6 @@ def test_reads_writes_and_streams_pass_over_a_dead_endpoint(dead, shared):
         assert watch.get(20).last == shared.header().revision
 
 
-@on_oldest_and_newest_binary
 def test_a_read_passes_over_an_endpoint_that_never_answers(mute, shared):
     with EtcdClient([mute, *shared.endpoints], timeout=20) as client:
         before = time.monotonic()
@@ -70,7 +68,6 @@ def test_a_host_that_does_not_exist_is_told():
     assert caught.value.hint
 
 
-@on_oldest_and_newest_binary
 def test_a_write_that_may_have_arrived_is_not_repeated(three):
     with EtcdClient([member.client_url for member in three], timeout=5) as client:
         client.put(b"a", b"1")

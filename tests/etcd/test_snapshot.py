@@ -6,7 +6,6 @@ import pytest
 
 from rootcellar.errors import EtcdUnavailableError
 from rootcellar.etcd.client import EtcdClient
-from tests.etcd_lines import on_oldest_and_newest_binary
 
 
 def fill(client, megabytes):
@@ -66,7 +65,6 @@ def test_a_member_that_is_gone_before_the_first_byte_is_passed_over(alone, clien
         client.snapshot()
 
 
-@on_oldest_and_newest_binary
 def test_closing_early_frees_the_server_at_once(alone, client):
     fill(client, 60)
     with client.snapshot() as stream:

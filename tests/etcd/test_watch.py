@@ -12,7 +12,6 @@ from rootcellar.etcd.client import EtcdClient
 from rootcellar.etcd.connection import Connection
 from rootcellar.etcd.process import EtcdProcess
 from rootcellar.etcd.watch import reports_progress
-from tests.etcd_lines import on_oldest_and_newest_binary
 
 
 def collect(watch, until):
@@ -184,7 +183,6 @@ def test_manual_progress_is_trusted_since_its_fix(version, trusted):
     assert reports_progress(Version.parse(version)) is trusted
 
 
-@on_oldest_and_newest_binary
 def test_a_restarted_member_is_watched_on(alone, client):
     client.put(b"a", b"0")
     with client.watch(2) as watch:
@@ -294,7 +292,6 @@ class Writer(threading.Thread):
             self.enough.wait(0.005)
 
 
-@on_oldest_and_newest_binary
 def test_killed_leaders_cost_no_event_and_repeat_none(three, leader):
     endpoints = [member.client_url for member in three]
     writer = Writer(endpoints)

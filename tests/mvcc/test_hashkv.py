@@ -8,7 +8,6 @@ from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import EtcdError
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.mvcc.hashkv import HashKV, hash_kv
-from tests.etcd_lines import on_oldest_and_newest
 from tests.mvcc.databases import snapshot_of
 from tests.mvcc.workload import Workload
 
@@ -38,7 +37,6 @@ def answers(client, first, last, skipping=()):
     return found
 
 
-@on_oldest_and_newest
 @pytest.mark.parametrize("seed", range(2))
 def test_a_random_history_has_the_hashes_that_its_etcd_answers(member, client, seed, tmp_path):
     workload = Workload(client, seed)
@@ -64,7 +62,6 @@ def test_a_random_history_has_the_hashes_that_its_etcd_answers(member, client, s
     assert compared > 100
 
 
-@on_oldest_and_newest
 @pytest.mark.parametrize("emptied", [False, True])
 def test_a_compaction_can_be_foretold(member, client, emptied, tmp_path):
     """The hashes after a compaction follow from a file of before it: what a restore is held against."""

@@ -24,6 +24,7 @@ from rootcellar.mvcc.meta import (
 from rootcellar.mvcc.record import KeyValue, encode
 from rootcellar.mvcc.revision import FIRST, NEVER_COMPACTED, encode_row_key
 from rootcellar.mvcc.varint import put_field_bytes
+from testbed.binaries import LINES
 from tests.mvcc.databases import snapshot_of, write_database
 
 
@@ -32,6 +33,7 @@ def fill(client):
         client.put(b"%d" % number, bytes(100_000))
 
 
+@pytest.mark.parametrize("etcd_line", LINES)
 def test_it_says_what_the_etcd_says_that_wrote_it(etcd, etcd_line, tmp_path):
     member = etcd.start(etcd_line, flags=["--quota-backend-bytes=2000000"])
     with EtcdClient([member.endpoint]) as client:

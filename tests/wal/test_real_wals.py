@@ -16,7 +16,6 @@ from rootcellar.wal.segments import list_segments, read_log
 from rootcellar.wal.snapfile import read_membership
 from rootcellar.wal.verify import verify_member, verify_wal
 from testbed.server import ServerError
-from tests.etcd_lines import on_oldest_and_newest
 
 
 def put(member, numbers, size=10):
@@ -77,7 +76,6 @@ def test_a_running_member_can_be_read(etcd, etcd_line):
     put_all(member, 1)
 
 
-@on_oldest_and_newest
 def test_a_member_can_be_read_at_any_moment_while_it_writes(etcd, etcd_line):
     member = etcd.start(etcd_line, flags=["--snapshot-count", "100"])
     done = threading.Event()
@@ -183,7 +181,6 @@ def test_a_member_killed_under_load_loses_nothing_acknowledged(etcd, etcd_line):
     assert status_of(member)["raftIndex"] > report.wal.last_index
 
 
-@on_oldest_and_newest
 def test_a_log_of_several_segments_is_one_log(etcd, etcd_line):
     member = etcd.start(etcd_line)
     put_all(member, 52, size=1_300_000)
@@ -196,7 +193,6 @@ def test_a_log_of_several_segments_is_one_log(etcd, etcd_line):
     assert report.torn is None
 
 
-@on_oldest_and_newest
 def test_etcd_cuts_a_torn_tail_where_we_say_and_goes_on(etcd, etcd_line):
     member = etcd.start(etcd_line)
     put_all(member, 20)

@@ -15,7 +15,6 @@ from rootcellar.wal.snapfile import write_snap
 from rootcellar.wal.verify import verify_member
 from rootcellar.wal.write import write_wal
 from testbed.etcd import HashKV, start_together
-from tests.etcd_lines import on_oldest_and_newest
 
 TOKEN = "a-token-of-its-own"
 FLAGS = ["--strict-reconfig-check=false"]  # else a member may only be added when all were up for 5 s
@@ -110,7 +109,6 @@ def hashes(members):
     return {member.hash_kv(revision) for member in members}
 
 
-@on_oldest_and_newest
 @pytest.mark.parametrize(("index", "term"), [(1, 1), (5000, 7)])
 def test_a_member_on_our_log_serves_restarts_and_hands_its_data_to_one_that_joins(
     etcd, etcd_line, backup, index, term
@@ -136,7 +134,6 @@ def test_a_member_on_our_log_serves_restarts_and_hands_its_data_to_one_that_join
     assert report.term == status["raftTerm"] > term
 
 
-@on_oldest_and_newest
 def test_three_members_on_our_logs_form_a_quorum_and_take_in_a_fourth(etcd, etcd_line, backup):
     members = etcd.make_cluster(etcd_line, 3, flags=FLAGS)
     for member in members:
