@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 from rootcellar.agent.board import Board
 from rootcellar.agent.jobs import Diary, Errand, Job, keep
-from rootcellar.agent.logs import make_log
 from rootcellar.agent.schedule import Cron
 from rootcellar.agent.state import Fault
 from rootcellar.errors import TransientError
+from rootcellar.logs import make_log
 
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 

@@ -12,7 +12,6 @@ from rootcellar.agent.defragment import ALWAYS, Threshold
 from rootcellar.agent.errands import prune_job, verify_job
 from rootcellar.agent.jobs import Errand
 from rootcellar.agent.keeping import Folding, Growth, compact_job, defragment_job
-from rootcellar.agent.logs import make_log
 from rootcellar.agent.mirror import Mirror, fill
 from rootcellar.agent.schedule import Cron
 from rootcellar.backup.capture.full import FullOptions
@@ -25,6 +24,7 @@ from rootcellar.backup.prune.prune import prune
 from rootcellar.backup.prune.retention import LimitBased
 from rootcellar.backup.prune.values import Rules
 from rootcellar.errors import AgentError, ConfigError, FencedError, NoKeyError, ProofError
+from rootcellar.logs import make_log
 from rootcellar.stores.file import FileStore
 from tests.agent.agents import wait_until
 from tests.agent.commands import run

@@ -33,7 +33,6 @@ from rootcellar.agent.lease_plan import (
     renew_member,
 )
 from rootcellar.agent.leases import KubeMemberLeases, LeaseSettings, keeping, renew
-from rootcellar.agent.logs import make_log
 from rootcellar.backup.capture.session import RecoveryPoint
 from rootcellar.cli.etcdbrctl import before, leasing
 from rootcellar.cli.etcdbrctl.reading import read
@@ -42,6 +41,7 @@ from rootcellar.etcd.client import EtcdClient
 from rootcellar.kube.client import KubeClient
 from rootcellar.kube.discovery import in_cluster
 from rootcellar.kube.kinds import LEASES, Lease, LeaseSpec, Meta
+from rootcellar.logs import make_log
 from testbed.ports import free_port
 from tests.agent.agents import wait_until
 from tests.agent.door_scene import write

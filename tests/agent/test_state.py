@@ -8,7 +8,6 @@ import pytest
 from rootcellar.agent.backoff import Backoff, rule_for
 from rootcellar.agent.board import Board
 from rootcellar.agent.leadership import PATIENCE, Role, Rule, Sight, Standing
-from rootcellar.agent.logs import make_log
 from rootcellar.agent.state import Facts, Fault, Phase, States, derive
 from rootcellar.errors import (
     DeniedError,
@@ -18,6 +17,7 @@ from rootcellar.errors import (
     IdentityError,
     ThrottledError,
 )
+from rootcellar.logs import make_log
 
 NOW = datetime(2026, 11, 21, 9, tzinfo=UTC)
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rootcellar.agent.clock import Clock
-    from rootcellar.agent.logs import Log
     from rootcellar.agent.state import Facts, State
+    from rootcellar.logs import Log
 
 
 @dataclass(eq=False, slots=True)

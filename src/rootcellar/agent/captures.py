@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.backoff import Backoff, rule_for
-from rootcellar.agent.logs import told
 from rootcellar.agent.state import Fault
 from rootcellar.agent.threads import in_thread
 from rootcellar.backup.capture.outcome import Capture, Need
 from rootcellar.backup.capture.session import Session
 from rootcellar.errors import FencedError, ForkedError, IdentityError, RootcellarError, StoreError
+from rootcellar.logs import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from rootcellar.agent.board import Board
     from rootcellar.agent.clock import Clock
     from rootcellar.agent.journal import Journal
-    from rootcellar.agent.logs import Log
     from rootcellar.agent.settings import Settings
     from rootcellar.backup.capture.outcome import Captured, Deltas, NeedFull
     from rootcellar.backup.catalogue.ownership import Epoch
     from rootcellar.etcd.client import EtcdClient
+    from rootcellar.logs import Log
     from rootcellar.stores.protocol import Store
 
 OPEN_BOUND = 300.0

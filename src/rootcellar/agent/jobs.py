@@ -13,10 +13,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rootcellar.agent.backoff import Backoff
-from rootcellar.agent.logs import told
 from rootcellar.agent.schedule import Due, Timetable
 from rootcellar.agent.state import Fault
 from rootcellar.agent.threads import in_thread
+from rootcellar.logs import told
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
     from rootcellar.agent.board import Board
     from rootcellar.agent.clock import Clock
-    from rootcellar.agent.logs import Log
     from rootcellar.agent.schedule import Cron
     from rootcellar.backup.catalogue.ownership import Epoch
     from rootcellar.etcd.client import EtcdClient
+    from rootcellar.logs import Log
     from rootcellar.stores.protocol import Store
 
 T = TypeVar("T")

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from rootcellar.agent.journal import Renewals
 from rootcellar.agent.lease_plan import Beat, Reached, Renewal, renew_delta, renew_full, renew_member
-from rootcellar.agent.logs import told
 from rootcellar.agent.threads import in_thread
 from rootcellar.errors import ConfigError, EtcdError, KubeConflictError, KubeError, RootcellarError
 from rootcellar.kube.kinds import LEASES, Lease
+from rootcellar.logs import told
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable

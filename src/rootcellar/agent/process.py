@@ -22,12 +22,12 @@ from rootcellar.agent.errands import full_job
 from rootcellar.agent.jobs import Diary, Errand, keep
 from rootcellar.agent.journal import Journal
 from rootcellar.agent.leadership import Role, Standing
-from rootcellar.agent.logs import told
 from rootcellar.agent.mirror import Mirroring, Reached
 from rootcellar.agent.standby import Standby, Tagged, adopt
 from rootcellar.agent.state import Fault
 from rootcellar.agent.threads import in_thread
 from rootcellar.errors import EtcdError, FencedError, RootcellarError
+from rootcellar.logs import told
 from rootcellar.stores.meter import Meter, MeteredStore
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
     from rootcellar.agent.clock import Clock
     from rootcellar.agent.jobs import Job
-    from rootcellar.agent.logs import Log
     from rootcellar.agent.schedule import Cron
     from rootcellar.agent.settings import Settings
     from rootcellar.backup.capture.outcome import Capture, Captured
     from rootcellar.etcd.client import EtcdClient
+    from rootcellar.logs import Log
     from rootcellar.stores.protocol import Store
 
 WATCHDOG = 5.0

@@ -17,22 +17,22 @@ from rootcellar.agent.board import Board
 from rootcellar.agent.captures import Captures
 from rootcellar.agent.jobs import Job
 from rootcellar.agent.journal import Journal
-from rootcellar.agent.logs import told
 from rootcellar.agent.state import Fault
 from rootcellar.backup.catalogue.intents import carry_intents
 from rootcellar.backup.prune.prune import ask, prune
 from rootcellar.errors import RootcellarError, StoreError
+from rootcellar.logs import told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from rootcellar.agent.clock import Clock
     from rootcellar.agent.jobs import Errand
-    from rootcellar.agent.logs import Log
     from rootcellar.agent.mirror import Mirror
     from rootcellar.agent.settings import Settings
     from rootcellar.backup.capture.session import RecoveryPoint
     from rootcellar.etcd.client import EtcdClient
+    from rootcellar.logs import Log
     from rootcellar.stores.protocol import Store
 
 NOT_ETCD = frozenset(

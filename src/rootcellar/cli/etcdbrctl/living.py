@@ -16,7 +16,6 @@ from rootcellar.agent.etcd_config import written
 from rootcellar.agent.initialization import initialize
 from rootcellar.agent.leadership import Rule
 from rootcellar.agent.leases import keeping as keeping_leases
-from rootcellar.agent.logs import make_log
 from rootcellar.agent.members import MemberControl
 from rootcellar.agent.process import Agent
 from rootcellar.agent.schedule import Cron
@@ -40,6 +39,7 @@ from rootcellar.cli.etcdbrctl.sections import (
 from rootcellar.cli.identity import whoami
 from rootcellar.cli.values import SECOND
 from rootcellar.errors import ConfigError, EtcdError
+from rootcellar.logs import make_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,18 +6,18 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.clock import SystemClock
-from rootcellar.agent.logs import make_log
 from rootcellar.agent.process import Agent
 from rootcellar.cli import flags, keeping
 from rootcellar.cli.document import Document
+from rootcellar.logs import make_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rootcellar.agent.logs import Log
     from rootcellar.agent.settings import Settings
     from rootcellar.backup.catalogue.records import Proof
     from rootcellar.cli.context import Context
+    from rootcellar.logs import Log
 
 
 class AgentCheck(Document, frozen=True):

@@ -21,7 +21,7 @@ _SECRET = ("password", "secret", "token", "authorization", "credential")
 
 
 class Log(Protocol):
-    """What the agent writes its log with: an event's name, then its values."""
+    """What a long-running process writes its log with: an event's name, then its values."""
 
     def info(self, event: str, **values: Any) -> Any: ...
     def warning(self, event: str, **values: Any) -> Any: ...
