@@ -1,0 +1,1 @@
+"""The operator: one package for each contract, and `shared`, what contracts have in common."""

@@ -1,0 +1,1 @@
+"""What contracts have in common."""
