@@ -1,27 +1,23 @@
 """Reading and writing objects.  One request per call, nothing is tried again.
 
 For all threads, and synchronous like our clients of etcd and of stores: whoever waits in an event loop puts
-a call into a thread.  Bytes leave here only.  The machine's proxy is not used: an API server is beside us.
+a call into a thread.
 """
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
-from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlencode
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
-import urllib3
 from msgspec import Struct, field
-from urllib3.exceptions import HTTPError
 
-from rootcellar.errors import KubeError, KubeUnavailableError
-from rootcellar.kube.refusal import refusal
+from rootcellar.errors import KubeError
+from rootcellar.kube.connection import Connection
+from rootcellar.kube.watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from types import TracebackType
     from typing import Self
 
@@ -32,12 +28,29 @@ T = TypeVar("T")
 
 PAGE = 500
 """Objects in one answer of a list, as Kubernetes' own clients ask for."""
-_CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
-_CONNECTIONS = 8
+_ANSWER_SECONDS = 30.0
+
+Body = Mapping[str, Any] | bytes
+"""What is sent: to be encoded, or JSON as it is."""
 
 
-class _Raw(Struct, frozen=True):
-    metadata: dict[str, Any]
+class Page(NamedTuple):
+    """One answer of a list: objects as the bytes that came, the moment that the whole list is of, and what
+    to ask for the next page with ("" when this was the last).
+    """
+
+    items: list[bytes]
+    resource_version: str
+    more: str
+
+
+class _ListMeta(Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = field(default="", name="continue")
+
+
+class _Listed(Struct, frozen=True):
+    metadata: _ListMeta = field(default_factory=_ListMeta)
     items: list[msgspec.Raw] = field(default_factory=list)
 
 
@@ -47,11 +60,7 @@ class KubeClient:
     """
 
     def __init__(self, access: Access, *, timeout: float = _ANSWER_SECONDS) -> None:
-        self._access = access
-        self._timeout = urllib3.Timeout(connect=min(_CONNECT_SECONDS, timeout), read=timeout)
-        self._lock = threading.Lock()
-        self._pool: urllib3.PoolManager | None = None
-        self._stamp: tuple[object, ...] = ()
+        self._connection = Connection(access, timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -63,14 +72,17 @@ class KubeClient:
 
     def close(self) -> None:
         """Let go of the connections; a later call makes new ones."""
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.clear()
+        self._connection.close()
+
+    # reading
 
     def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
         """One object.  Raises KubeNotFoundError."""
-        return self._object(kind, self._ask("GET", kind.path(namespace, name), "get"))
+        return _decoded(self.get_raw(kind, name, namespace), kind.type, kind.plural)
+
+    def get_raw(self, kind: Kind[Any], name: str, namespace: str = "") -> bytes:
+        """One object as it came, with all its fields.  Raises KubeNotFoundError."""
+        return self._connection.ask("GET", kind.path(namespace, name), "get")
 
     def list(
         self,
@@ -84,27 +96,75 @@ class KubeClient:
         """All objects of a namespace, or without one of all, page by page; `labels` and `fields` are
         selectors.  All pages are of one moment.  KubeGoneError when that is too long ago: begin again.
         """
-        query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(page), "continue": ""}
+        more = ""
         while True:
-            answer = self._ask("GET", kind.path(namespace), "list", query)
-            found = _decoded(answer, _Raw, kind.plural)
+            found = self.list_page(kind, namespace, labels=labels, fields=fields, page=page, more=more)
             for item in found.items:
                 yield _decoded(item, kind.type, kind.plural)
-            query["continue"] = found.metadata.get("continue") or ""
-            if not query["continue"]:
+            if not (more := found.more):
                 return
 
-    def create(self, kind: Kind[T], body: Mapping[str, Any], namespace: str = "") -> T:
+    def list_page(
+        self,
+        kind: Kind[Any],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        page: int = PAGE,
+        more: str = "",
+    ) -> Page:
+        """One page, undecoded; of 0 objects means all at once.  Raises as `list` does."""
+        limit = str(page) if page else ""
+        query = {"labelSelector": labels, "fieldSelector": fields, "limit": limit, "continue": more}
+        answer = self._connection.ask("GET", kind.path(namespace), "list", query)
+        found = _decoded(answer, _Listed, kind.plural)
+        if not found.metadata.resource_version:  # valid JSON, but of whom?
+            raise _unreadable(kind.plural, "a list without a resourceVersion")
+        # Copies: each of the parts that were decoded holds the whole page.
+        items = [bytes(item) for item in found.items]
+        return Page(items, found.metadata.resource_version, found.metadata.continue_)
+
+    def watch(
+        self,
+        kind: Kind[Any],
+        namespace: str = "",
+        *,
+        resource_version: str,
+        labels: str = "",
+        fields: str = "",
+        seconds: int,
+        idle: float,
+    ) -> Watch:
+        """What happens after `resource_version`, with bookmarks, for about `seconds`; after `idle` seconds
+        without a byte it is given up (KubeUnavailableError).  KubeGoneError when that version is too old.
+        """
+        path = kind.path(namespace)
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "labelSelector": labels,
+            "fieldSelector": fields,
+            "timeoutSeconds": str(seconds),
+        }
+        response = self._connection.open(path, "watch", query, timeout=idle)
+        return Watch(response, path, self._connection.translated)
+
+    # writing
+
+    def create(self, kind: Kind[T], body: Body, namespace: str = "", *, field_manager: str = "") -> T:
         """Raises KubeExistsError where there is one of this name."""
-        answer = self._ask("POST", kind.path(namespace), "create", body=body)
-        return self._object(kind, answer)
+        query = {"fieldManager": field_manager}
+        answer = self._connection.ask("POST", kind.path(namespace), "create", query, body=body)
+        return _decoded(answer, kind.type, kind.plural)
 
     def create_below(
         self, kind: Kind[Any], name: str, subresource: str, body: Mapping[str, Any], namespace: str = ""
     ) -> dict[str, Any]:
         """Post to a subresource, such as a service account's `token`; what is answered."""
         path = kind.path(namespace, name, subresource)
-        return _decoded(self._ask("POST", path, "create", body=body), dict[str, Any], kind.plural)
+        return _decoded(self._connection.ask("POST", path, "create", body=body), dict[str, Any], kind.plural)
 
     def merge_patch(
         self,
@@ -115,6 +175,7 @@ class KubeClient:
         *,
         resource_version: str = "",
         subresource: str = "",
+        field_manager: str = "",
     ) -> T:
         """Change what `patch` names (RFC 7386: None takes a field away); the object after it.
 
@@ -124,8 +185,32 @@ class KubeClient:
             meta = {**patch.get("metadata", {}), "resourceVersion": resource_version}
             patch = {**patch, "metadata": meta}
         path = kind.path(namespace, name, subresource)
-        answer = self._ask("PATCH", path, "patch", body=patch, form="application/merge-patch+json")
-        return self._object(kind, answer)
+        form, query = "application/merge-patch+json", {"fieldManager": field_manager}
+        answer = self._connection.ask("PATCH", path, "patch", query, body=patch, form=form)
+        return _decoded(answer, kind.type, kind.plural)
+
+    def apply(
+        self,
+        kind: Kind[T],
+        name: str,
+        body: Body,
+        namespace: str = "",
+        *,
+        field_manager: str,
+        force: bool = True,
+        subresource: str = "",
+    ) -> T:
+        """Make the fields of `body` (with apiVersion and kind) the manager's own, and give up those that it
+        owned and no longer names; the object after it, created where there was none.
+
+        Without `force` KubeConflictError is raised where a field is another manager's.
+        """
+        path = kind.path(namespace, name, subresource)
+        form, query = "application/apply-patch+yaml", {"fieldManager": field_manager}
+        if force:
+            query["force"] = "true"
+        answer = self._connection.ask("PATCH", path, "apply", query, body=body, form=form)
+        return _decoded(answer, kind.type, kind.plural)
 
     def delete(
         self,
@@ -144,81 +229,22 @@ class KubeClient:
         body: dict[str, Any] = {"propagationPolicy": propagation}
         if conditions := {name: value for name, value in only.items() if value}:
             body["preconditions"] = conditions
-        self._ask("DELETE", kind.path(namespace, name), "delete", body=body)
+        self._connection.ask("DELETE", kind.path(namespace, name), "delete", body=body)
 
     def version(self) -> str:
         """The server's, such as v1.34.4."""
-        return str(_decoded(self._ask("GET", "/version", "version"), dict[str, Any], "version")["gitVersion"])
-
-    # requests
-
-    def _object(self, kind: Kind[T], answer: bytes) -> T:
-        return _decoded(answer, kind.type, kind.plural)
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        verb: str,
-        query: Mapping[str, str] | None = None,
-        *,
-        body: Mapping[str, Any] | None = None,
-        form: str = "application/json",
-    ) -> bytes:
-        asked = urlencode({name: value for name, value in (query or {}).items() if value})
-        headers = {"User-Agent": "rootcellar", "Accept": "application/json", **self._access.authorization()}
-        if body is not None:
-            headers["Content-Type"] = form
-        pool = self._connections()
-        with _translated(f"{verb} {path}", self._access.url):
-            response = pool.request(
-                method,
-                f"{self._access.url}{path}{f'?{asked}' if asked else ''}",
-                body=msgspec.json.encode(body) if body is not None else None,
-                headers=headers,
-                retries=False,
-                redirect=False,
-                timeout=self._timeout,
-            )
-            answer = response.data
-        if response.status >= 300:
-            raise refusal(verb, path, response.status, answer)
-        return answer
-
-    def _connections(self) -> urllib3.PoolManager:
-        """Those there are, until a certificate changes."""
-        with self._lock:
-            stamp = self._access.stamp()
-            if self._pool is None or stamp != self._stamp:
-                name = self._access.server_name
-                names: dict[str, Any] = {"server_hostname": name, "assert_hostname": name} if name else {}
-                context = self._access.context() if self._access.url.startswith("https") else None
-                self._pool = urllib3.PoolManager(maxsize=_CONNECTIONS, ssl_context=context, **names)
-                self._stamp = stamp
-            return self._pool
+        answer = self._connection.ask("GET", "/version", "version")
+        return str(_decoded(answer, dict[str, Any], "version")["gitVersion"])
 
 
-def _decoded(answer: bytes | msgspec.Raw, what: type[T], where: str) -> T:
+def _decoded(answer: bytes, what: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(answer, type=what)
     except (msgspec.DecodeError, ValueError) as error:
-        raise KubeError(
-            f"{where}: an answer that cannot be read: {error}", hint="is there a proxy before the API server?"
-        ) from error
+        raise _unreadable(where, str(error)) from error
 
 
-@contextmanager
-def _translated(what: str, url: str) -> Iterator[None]:
-    try:
-        yield
-    except (HTTPError, HTTPException, OSError) as error:
-        told = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        if "CERTIFICATE_VERIFY_FAILED" in told:
-            raise KubeError(
-                f"{url}: the API server's certificate is not trusted: {told}",
-                hint="look at ca.crt of the service account, or the authority of the kubeconfig",
-                operation=what,
-            ) from error
-        raise KubeUnavailableError(
-            f"{url}: the Kubernetes API server does not answer: {told}", operation=what
-        ) from error
+def _unreadable(where: str, why: str) -> KubeError:
+    return KubeError(
+        f"{where}: an answer that cannot be read: {why}", hint="is there a proxy before the API server?"
+    )

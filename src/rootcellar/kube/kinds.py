@@ -7,7 +7,7 @@ decoded.  So an object is never written back whole: writes are patches of named 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from msgspec import Struct, field
@@ -38,15 +38,44 @@ class Kind(Generic[T]):
         return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
+class Key(NamedTuple):
+    """What tells the objects of one kind apart; `namespace` is "" where they are in none."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class OwnerReference(Struct, frozen=True, rename="camel", kw_only=True):
+    """An object without which this one is not to be; of the same namespace, or of none."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
 class Meta(Struct, frozen=True, rename="camel", kw_only=True):
-    """An object's `metadata`."""
+    """An object's `metadata`.  Times are RFC 3339 in UTC; `generation` counts the changes of the `spec`."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
     annotations: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
 
 
 class LeaseSpec(Struct, frozen=True, rename="camel", kw_only=True):

@@ -1,0 +1,130 @@
+"""Requests to one API server: the one place where bytes leave.
+
+The machine's proxy is not used: an API server is beside us.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+import msgspec
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from rootcellar.errors import KubeError, KubeUnavailableError
+from rootcellar.kube.refusal import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from urllib3 import BaseHTTPResponse
+
+    from rootcellar.kube.access import Access
+
+_CONNECT_SECONDS = 5.0
+_CONNECTIONS = 32
+"""Kept open: those of an operator's workers and of its watches."""
+
+
+class Connection:
+    """For all threads.  `timeout` is seconds without a byte."""
+
+    def __init__(self, access: Access, timeout: float) -> None:
+        self.url = access.url
+        self._access = access
+        self._seconds = timeout
+        self._lock = threading.Lock()
+        self._pool: urllib3.PoolManager | None = None
+        self._stamp: tuple[object, ...] = ()
+
+    def close(self) -> None:
+        """Let go of the connections that are idle; a later request makes new ones."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.clear()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        verb: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        body: Mapping[str, Any] | bytes | None = None,
+        form: str = "application/json",
+    ) -> bytes:
+        """The body of the answer.  Raises KubeError, and ConfigError where a file of the access cannot be
+        read.
+        """
+        content = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
+        headers = {} if body is None else {"Content-Type": form}
+        return self._answer(method, path, verb, query or {}, content, headers).data
+
+    def open(self, path: str, verb: str, query: Mapping[str, str], *, timeout: float) -> BaseHTTPResponse:
+        """An answer that is still coming; close it.  Raises as `ask` does."""
+        return self._answer("GET", path, verb, query, None, {}, stream_timeout=timeout)
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        verb: str,
+        query: Mapping[str, str],
+        body: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        stream_timeout: float | None = None,
+    ) -> BaseHTTPResponse:
+        asked = urlencode({name: value for name, value in query.items() if value})
+        always = {"User-Agent": "rootcellar", "Accept": "application/json", **self._access.authorization()}
+        seconds = stream_timeout or self._seconds
+        pool = self._connections()
+        with self.translated(verb, path):
+            response = pool.request(
+                method,
+                f"{self.url}{path}{f'?{asked}' if asked else ''}",
+                body=body,
+                headers={**always, **headers},
+                retries=False,
+                redirect=False,
+                timeout=urllib3.Timeout(connect=min(_CONNECT_SECONDS, seconds), read=seconds),
+                preload_content=stream_timeout is None,
+            )
+            if response.status < 300:
+                return response
+            told = response.data
+        raise refusal(verb, path, response.status, told)
+
+    def _connections(self) -> urllib3.PoolManager:
+        """Those there are, until a certificate changes."""
+        with self._lock:
+            stamp = self._access.stamp()
+            if self._pool is None or stamp != self._stamp:
+                name = self._access.server_name
+                names: dict[str, Any] = {"server_hostname": name, "assert_hostname": name} if name else {}
+                context = self._access.context() if self.url.startswith("https") else None
+                self._pool = urllib3.PoolManager(maxsize=_CONNECTIONS, ssl_context=context, **names)
+                self._stamp = stamp
+            return self._pool
+
+    @contextmanager
+    def translated(self, verb: str, path: str) -> Iterator[None]:
+        """Turn what the network says into our errors."""
+        try:
+            yield
+        except (HTTPError, HTTPException, OSError) as error:
+            told = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+            if "CERTIFICATE_VERIFY_FAILED" in told:
+                raise KubeError(
+                    f"{self.url}: the API server's certificate is not trusted: {told}",
+                    hint="look at ca.crt of the service account, or the authority of the kubeconfig",
+                    operation=f"{verb} {path}",
+                ) from error
+            raise KubeUnavailableError(
+                f"{self.url}: the Kubernetes API server does not answer: {told}", operation=f"{verb} {path}"
+            ) from error
