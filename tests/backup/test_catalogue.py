@@ -7,10 +7,10 @@ import pytest
 from rootcellar.backup.catalogue import documents, fence, keys, ledger, names
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.chain import Latest, plan_chain
+from rootcellar.backup.catalogue.ledger import keep_proof
 from rootcellar.backup.catalogue.ownership import Heartbeat
 from rootcellar.backup.catalogue.records import Check, Finding, Link, Proof, Result, Tombstone
 from rootcellar.backup.catalogue.timeline import bind_marker, open_timeline
-from rootcellar.backup.verify import keep_proof
 from rootcellar.errors import AlreadyExistsError, RecordError, UsageError
 from tests.backup.builders import EPOCH, delta, full, moment, record
 

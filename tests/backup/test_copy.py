@@ -12,6 +12,7 @@ from rootcellar.backup.capture.full import FullOptions
 from rootcellar.backup.catalogue import keys, ledger
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.chain import Latest, plan_chain
+from rootcellar.backup.catalogue.ledger import keep_proof
 from rootcellar.backup.catalogue.records import Check
 from rootcellar.backup.catalogue.timeline import abandon, open_timeline
 from rootcellar.backup.compact.compact import compact
@@ -21,7 +22,7 @@ from rootcellar.backup.objects.sealing.grants import add_recipient
 from rootcellar.backup.objects.sealing.keyring import Keyring
 from rootcellar.backup.restore.planner import Wish, plan_restore
 from rootcellar.backup.restore.restore import restore
-from rootcellar.backup.verify import LEVELS, keep_proof, verify
+from rootcellar.backup.verify import LEVELS, verify
 from rootcellar.errors import DeniedError, IdentityError, UsageError
 from rootcellar.stores.file import FileStore
 from rootcellar.stores.limit import Bandwidth, LimitedStore

@@ -10,12 +10,12 @@ import pytest
 from rootcellar.backup.catalogue import documents, fence, keys, ledger, names
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.chain import Latest, plan_chain
+from rootcellar.backup.catalogue.ledger import keep_proof
 from rootcellar.backup.catalogue.ownership import Claim
 from rootcellar.backup.catalogue.records import Check, Finding, Link, Proof, Result
 from rootcellar.backup.prune.prune import ask, prune, survey
 from rootcellar.backup.prune.retention import Gfs, LimitBased
 from rootcellar.backup.prune.values import Rules, What
-from rootcellar.backup.verify import keep_proof
 from rootcellar.errors import DeniedError, DoubtError, FencedError, LockedError
 from rootcellar.etcd.answers import Alarm, AlarmKind
 from rootcellar.stores import Retention

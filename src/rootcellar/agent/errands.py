@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from rootcellar.agent.jobs import Job
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.chain import Latest
+from rootcellar.backup.catalogue.ledger import keep_proof
 from rootcellar.backup.catalogue.records import Check, Result
 from rootcellar.backup.objects.sealing.keyring import NO_KEYS
 from rootcellar.backup.prune.prune import ask, prune
 from rootcellar.backup.restore.planner import Wish, plan_restore
 from rootcellar.backup.restore.restore import unlock_plan
-from rootcellar.backup.verify import LEVELS, keep_proof, verify
+from rootcellar.backup.verify import LEVELS, verify
 from rootcellar.errors import FencedError, NoKeyError, ProofError, StoreError
 from rootcellar.etcd.process import find_etcd
 

@@ -7,13 +7,11 @@ scratch directory.
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.catalogue import documents, keys, names
 from rootcellar.backup.catalogue.records import Check, Finding, HashKV, Link, Proof, Result
 from rootcellar.backup.objects import codecs, delta
 from rootcellar.backup.objects.sealing.keyring import NO_KEYS
@@ -88,16 +86,6 @@ def verify(  # noqa: PLR0913 - all but the first three have defaults that do
         hashkv=trial.hashkv,
         etcd_version=trial.etcd_version,
     )
-
-
-def keep_proof(store: Store, proof: Proof) -> str | None:
-    """File a proof under the last object that it covers; its key, None when that is no snapshot's."""
-    name = names.read(proof.objects[-1].key)
-    if name is None:
-        return None
-    key = keys.proof(name, proof.finished_at, secrets.token_hex(4))
-    documents.put_once(store, key, proof)
-    return key
 
 
 class _Trial:

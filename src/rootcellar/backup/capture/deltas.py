@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rootcellar.backup.capture.base import fingerprint_of
 from rootcellar.backup.capture.cut import Cutter, DeltaLimits
+from rootcellar.backup.capture.etag import etag_of
 from rootcellar.backup.capture.outcome import Captured, Deltas, Need, NeedFull
 from rootcellar.backup.catalogue import names
 from rootcellar.backup.catalogue.records import Caution, Lease, Notice, Record
@@ -292,9 +293,9 @@ class DeltaStream:
         self._leases |= prepared.leases
         self._heavy += cut.heavy
         self._previous = record.link
-        self.reached = max(self.reached, cut.last)
+        held, self.reached = self.reached, max(self.reached, cut.last)
         self._knows(record)
-        self.last = Captured(record, time.monotonic() - prepared.began)
+        self.last = Captured(record, time.monotonic() - prepared.began, etag_of(cut.chunks), held)
         self._progress("delta", cut.last - cut.start + 1)
         return self.last
 

@@ -105,7 +105,7 @@ def store_full(
         name = _name(source.revision, begun, options, publisher, newest)
         shot = _Shot(source, begun, progress)
         # Hashing and watching have a thread of their own, compressing and uploading this one.
-        stored = publisher.put_full(name, codecs.compress(ahead(shot.blocks()), options.suffix))
+        stored, etag = publisher.put_full(name, codecs.compress(ahead(shot.blocks()), options.suffix))
     facts, hashkv, notices = shot.facts, None, list(_notices(client, source, shot.facts, publisher, name))
     if options.live_hash:
         try:
@@ -137,7 +137,7 @@ def store_full(
         key_ids=publisher.key_ids(name),
     )
     publisher.record(record)
-    return Captured(record, time.monotonic() - began)
+    return Captured(record, time.monotonic() - began, etag)
 
 
 @dataclass(frozen=True, slots=True)

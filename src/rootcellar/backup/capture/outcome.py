@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """One snapshot object with its record, both in the store; `seconds` is how long it took."""
+    """One snapshot object with its record, both in the store; `seconds` is how long it took.
+
+    `etag` is what S3 would call the bytes that were sent (`capture.etag`).  `held` is the newest revision
+    that the store held without a gap before a delta, 0 for a full.
+    """
 
     record: Record
     seconds: float
+    etag: str = ""
+    held: int = 0
 
     @property
     def key(self) -> str:
@@ -51,6 +57,8 @@ class Need(StrEnum):
     """The last full is one that EBR sees, and deltas are to be sealed, or the other way round."""
     EBR = "ebr"
     """A revision is too large for etcdbrctl to replay."""
+    DAMAGED = "damaged"
+    """An object of the newest chain is not what was sent, or is gone."""
 
 
 @dataclass(frozen=True, slots=True)

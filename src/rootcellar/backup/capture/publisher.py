@@ -21,6 +21,9 @@ A delta:
 6. what an older epoch claimed for the same slot, and publishes late all the same: once it is held by what we
    stored ourselves, a tombstone, then it is removed.
 
+7. whoever captures files what was proven in passing (`capture.proof`).  Killed before: nothing is missing,
+   and the object is one that nobody has proven yet.
+
 A full needs no claim: fulls may lie over each other, and its hash is known only when it has been streamed.
 """
 
@@ -35,6 +38,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from rootcellar.backup.capture.etag import Etag
 from rootcellar.backup.capture.overlap import is_superfluous
 from rootcellar.backup.catalogue import fence, ledger, names
 from rootcellar.backup.catalogue.catalogue import read_catalogue
@@ -146,12 +150,14 @@ class Publisher:
         self.taken.add(name.key)
         return name
 
-    def put_full(self, name: SnapshotName, stored: Iterable[bytes]) -> Tally:
-        """Store a full's bytes; what they came to.  Nothing is visible until all of them are there."""
-        tally = Tally()
-        stored = tally.through(self._sealed(name, stored))
+    def put_full(self, name: SnapshotName, stored: Iterable[bytes]) -> tuple[Tally, str]:
+        """Store a full's bytes; what they came to, and their etag.  Nothing is visible until all of them are
+        there.
+        """
+        tally, etag = Tally(), Etag()
+        stored = tapped(tally.through(self._sealed(name, stored)), etag.add)
         self.store.put(name.key, tapped(stored, self._watched), condition=Create())
-        return tally
+        return tally, etag.value
 
     def sealed(self, name: SnapshotName, packed: list[bytes], tally: Tally) -> tuple[list[bytes], Tally]:
         """What to store under a name, and what it comes to: these bytes, or their encryption."""

@@ -2,8 +2,8 @@
 
 Order, and what a crash leaves: a record follows its object (a crash between: a backup without a record,
 which is valid); a tombstone precedes the deletion (a crash between: a tombstone beside its object, which
-the next prune removes); a pin comes with the first read (a crash: it expires).  Proofs are filed by `verify`,
-behind the checks.
+the next prune removes); a pin comes with the first read (a crash: it expires); a proof is filed behind its
+checks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.catalogue import documents, keys
+from rootcellar.backup.catalogue import documents, keys, names
 from rootcellar.backup.catalogue.records import Hold, Pin, Release, Tombstone
 from rootcellar.errors import UsageError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rootcellar.backup.catalogue.history import Snapshot
-    from rootcellar.backup.catalogue.records import Record
+    from rootcellar.backup.catalogue.records import Proof, Record
     from rootcellar.stores.protocol import Store
 
 
@@ -28,6 +28,16 @@ def write_record(store: Store, record: Record) -> None:
     one.
     """
     documents.put_once(store, keys.record(record.name), record)
+
+
+def keep_proof(store: Store, proof: Proof) -> str | None:
+    """File a proof under the last object that it covers; its key, None when that is no snapshot's."""
+    name = names.read(proof.objects[-1].key)
+    if name is None:
+        return None
+    key = keys.proof(name, proof.finished_at, secrets.token_hex(4))
+    documents.put_once(store, key, proof)
+    return key
 
 
 def write_hold(

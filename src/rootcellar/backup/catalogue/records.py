@@ -182,6 +182,8 @@ class Proof(Document, frozen=True, kw_only=True):
 
     `objects` are the full and the deltas in order, with the sha256 of the stored bytes that were read
     (empty when only names were looked at): a proof speaks of these bytes and of no others.
+
+    `in_passing`: made by an upload, of its object alone; what passed by was looked at, and not restored from.
     """
 
     objects: tuple[Link, ...]
@@ -192,9 +194,15 @@ class Proof(Document, frozen=True, kw_only=True):
     by: str
     hashkv: HashKV | None = None
     etcd_version: str = ""
+    in_passing: bool = False
 
     def passed(self, check: Check) -> bool:
         return any(finding.check is check and finding.result is Result.PASSED for finding in self.findings)
+
+    @property
+    def failed(self) -> Finding | None:
+        """The first check that failed."""
+        return next((finding for finding in self.findings if finding.result is Result.FAILED), None)
 
 
 class Hold(Document, frozen=True, kw_only=True):

@@ -98,7 +98,8 @@ def import_backup(  # noqa: PLR0913 - all but the first two have defaults that d
         revision = proven.facts.revision
         name = publisher.unused(lambda at: names.full(revision, at, suffix), int(moment.timestamp()))
         payload = codecs.append_hash(_told(found, progress))
-        stored = publisher.put_full(name, codecs.compress(ahead(payload), suffix.removesuffix(names.AGE)))
+        packed = codecs.compress(ahead(payload), suffix.removesuffix(names.AGE))
+        stored, _ = publisher.put_full(name, packed)
     record = Record(
         key=name.key,
         kind=name.kind,

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.chain import AtRevision, chains
+from rootcellar.backup.catalogue.ledger import keep_proof
 from rootcellar.backup.catalogue.records import Check, Finding, Proof, Result
 from rootcellar.backup.imports.unwrapped import Stored
 from rootcellar.backup.restore.planner import Wish, plan_bare, plan_restore
-from rootcellar.backup.verify import LEVELS, keep_proof, verify
+from rootcellar.backup.verify import LEVELS, verify
 from rootcellar.cli import columns, flags
 from rootcellar.cli.backups import single, source
 from rootcellar.cli.document import Document, Part
