@@ -25,8 +25,9 @@ RootcellarError                    exit 10
 │   ├── DeniedError                43
 │   ├── LockedError                44  retention or hold forbids it
 │   ├── UnsupportedError           45  this store cannot do that
-│   └── TransientError             46  may work when tried again
-│       └── ThrottledError         47  may work when tried again, but more slowly
+│   ├── TransientError             46  may work when tried again
+│   │   └── ThrottledError         47  may work when tried again, but more slowly
+│   └── NotEmptyError              48  a bucket with something in it is not deleted
 ├── EtcdError                      50  a live etcd
 │   ├── EtcdUnavailableError       51
 │   ├── EtcdDeniedError            52  privilege is missing
@@ -282,6 +283,13 @@ class ThrottledError(TransientError):
 
     code = "throttled"
     exit_code = 47
+
+
+class NotEmptyError(StoreError):
+    """Something lies in a bucket that was to be deleted."""
+
+    code = "not-empty"
+    exit_code = 48
 
 
 class EtcdError(RootcellarError):

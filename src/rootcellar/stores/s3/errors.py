@@ -17,6 +17,7 @@ from rootcellar.errors import (
     AlreadyExistsError,
     DeniedError,
     LockedError,
+    NotEmptyError,
     NotFoundError,
     RootcellarError,
     StoreError,
@@ -68,6 +69,15 @@ _CODES: dict[str, tuple[type[StoreError], str, str | None]] = {
         "look at lifecycle rules that abort uploads, and at other writers cleaning up",
     ),
     "InvalidBucketName": (StoreError, "this can be no bucket's name", None),
+    "BucketAlreadyExists": (
+        AlreadyExistsError,
+        "somebody else has a bucket of this name",
+        "names of buckets are shared by all accounts: look whose it is, or take another",
+    ),
+    "BucketAlreadyOwnedByYou": (AlreadyExistsError, "the account has this bucket already", None),
+    "BucketNotEmpty": (NotEmptyError, "the bucket is not empty", "delete what lies in it first"),
+    "InvalidBucketState": (StoreError, "another setting of the bucket forbids it", None),
+    "TooManyBuckets": (StoreError, "the account may have no more buckets", "have the limit raised"),
     "PreconditionFailed": (AlreadyExistsError, "another object is there", None),
     "FileAlreadyExists": (AlreadyExistsError, "another object is there", None),  # Alibaba's OSS
     "FileImmutable": (LockedError, "the bucket's retention forbids it", None),  # the same
