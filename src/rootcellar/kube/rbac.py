@@ -120,9 +120,9 @@ def text(rights: Iterable[Right]) -> str:
 
 def _shared(verbs: dict[_Target, set[str]], reasons: dict[_Target, set[str]]) -> list[Grant]:
     together: defaultdict[tuple[str, tuple[str, ...], tuple[str, ...]], list[_Target]] = defaultdict(list)
-    for target, granted in verbs.items():
-        if granted:
-            together[target.group, tuple(sorted(granted)), target.names].append(target)
+    for target, left in verbs.items():
+        if left:
+            together[target.group, tuple(sorted(left)), target.names].append(target)
     found = []
     for (group, granted, names), targets in together.items():
         rule: Rule = {

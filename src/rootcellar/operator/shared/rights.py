@@ -1,0 +1,29 @@
+"""What the operator itself touches in Kubernetes, whichever contracts it serves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rootcellar.kube.kinds import LEASES
+from rootcellar.kube.rbac import OWN, Right
+
+ELECTION: Final = "rootcellar-operator"
+"""The Lease of who works, in the operator's own namespace."""
+HEARTBEAT: Final = "gardener-extension-heartbeat"
+"""The Lease by which gardenlet sees that an extension lives, beside it."""
+GENERATED: Final = "generatedSecrets"
+"""Where a right holds that is about generated secrets: the namespaces that the chart is told."""
+
+RIGHTS: Final = (
+    Right.to(LEASES, "create", why="to stand for election, and to show that it lives", where=OWN),
+    Right(
+        LEASES.group,
+        LEASES.plural,
+        ("get", "patch"),
+        "to renew these two",
+        OWN,
+        names=(ELECTION, HEARTBEAT),
+    ),
+    Right.to(LEASES, "get", "list", why="to see whether another controller for the same objects lives"),
+    Right("events.k8s.io", "events", ("create", "patch"), "to tell what happened to an object"),
+)
