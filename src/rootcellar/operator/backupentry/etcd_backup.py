@@ -7,14 +7,14 @@ but that is left in it: foreign keys, labels and annotations go.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import yaml
 
 from rootcellar.errors import ConfigError
 from rootcellar.operator.backupentry.names import parse
 from rootcellar.operator.shared.gardener import CREATED_BY
+from rootcellar.operator.shared.identity import CONFIG, configured
 from rootcellar.operator.shared.secrets import (
     IDENTITY_CONTEXT,
     IDENTITY_NAME,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rootcellar.operator.backupentry.types import BackupEntry
     from rootcellar.operator.shared.secrets import Secret
 
-_BUCKET, _CONFIG, _TOKEN = "bucketName", "config", "token"
+_BUCKET, _TOKEN = "bucketName", "token"
 HOST_PATH = "/etc/gardener/local-backupbuckets"
 """Where buckets of the type `local` are mounted in the containers, by default."""
 
@@ -83,9 +83,8 @@ def _of_identity(entry: BackupEntry, credentials: Secret, there: Secret | None) 
                 f"BackupEntry is set to use workload identity but WorkloadIdentity's {missing}",
                 hint=f"look at the secret {entry.spec.secret_ref.namespace}/{entry.spec.secret_ref.name}",
             )
-    if _CONFIG not in credentials.data:
-        raise ConfigError(f"the workload identity of {entry.spec.secret_ref.name} has no {_CONFIG}")
-    data = {_CONFIG: credentials.data[_CONFIG]}
+    configured(credentials)
+    data = {CONFIG: credentials.data[CONFIG]}
     annotations = {name: meta.annotations[name] for name in (IDENTITY_NAME, IDENTITY_NAMESPACE)}
     if IDENTITY_CONTEXT in meta.annotations:
         annotations[IDENTITY_CONTEXT] = meta.annotations[IDENTITY_CONTEXT]
@@ -98,17 +97,6 @@ def _of_identity(entry: BackupEntry, credentials: Secret, there: Secret | None) 
     return Contents(data, labels, annotations)
 
 
-def _configured(credentials: Secret) -> dict[str, Any]:
-    """The `config` of a workload identity: YAML, of a kind that the provider defines."""
-    try:
-        found = yaml.safe_load(credentials.data[_CONFIG])
-    except yaml.YAMLError as error:
-        raise ConfigError(f"the workload identity's {_CONFIG} is no YAML: {error}") from error
-    if not isinstance(found, dict):
-        raise ConfigError(f"the workload identity's {_CONFIG} is not a mapping")
-    return found
-
-
 def _region(entry: BackupEntry, _credentials: Secret, data: dict[str, bytes]) -> None:
     data["region"] = entry.spec.region.encode()
 
@@ -116,7 +104,7 @@ def _region(entry: BackupEntry, _credentials: Secret, data: dict[str, bytes]) ->
 def _aws(entry: BackupEntry, credentials: Secret, data: dict[str, bytes]) -> None:
     _region(entry, credentials, data)
     if credentials.is_identity:
-        data["roleARN"] = str(_configured(credentials).get("roleARN", "")).encode()
+        data["roleARN"] = str(configured(credentials).get("roleARN", "")).encode()
 
 
 def _alicloud(entry: BackupEntry, _credentials: Secret, data: dict[str, bytes]) -> None:
@@ -126,10 +114,10 @@ def _alicloud(entry: BackupEntry, _credentials: Secret, data: dict[str, bytes]) 
 def _gcp(entry: BackupEntry, credentials: Secret, data: dict[str, bytes]) -> None:
     if not credentials.is_identity or credentials.metadata.labels.get(IDENTITY_PROVIDER) != "gcp":
         return
-    found = _configured(credentials)
+    found = configured(credentials)
     config = found.get("credentialsConfig")
     if not isinstance(config, dict):
-        raise ConfigError(f"the workload identity's {_CONFIG} has no credentialsConfig")
+        raise ConfigError(f"the workload identity's {CONFIG} has no credentialsConfig")
     # etcd-druid mounts the secret there, the one to copy from beside it.
     home = "/var/.source-gcp" if parse(entry.metadata.name).is_source else "/var/.gcp"
     source = {"file": f"{home}/token", "format": {"type": "text"}}
