@@ -105,6 +105,7 @@ class Election:
         """The resource version of our last renewal; empty when it is not known."""
         self._seen: tuple[str, float] = "", 0.0
         """The lease's resource version as others leave it, and since when it is that."""
+        self._holder = ""
         self._told = ""
         self._is_lost = False
 
@@ -217,6 +218,9 @@ class Election:
         elif not holder or self._is_over(version, found.spec.lease_duration_seconds or terms.lease):
             self._version = version
             self._renew(**_taken((found.spec.lease_transitions or 0) + 1))
+        elif self._holder != holder:
+            self._holder = holder
+            self._log.info("waits", lease=terms.name, holder=holder)
 
     def _is_over(self, version: str, seconds: float) -> bool:
         if self._seen[0] != version:

@@ -1,0 +1,80 @@
+"""A process with a manager, for tests that kill it or have it stop for a while.
+
+Its controller writes into the status of each thing who it is and how often it has written, without end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import threading
+from pathlib import Path
+
+from rootcellar.kube import kubeconfig
+from rootcellar.kube.controller import Controller, Requeue, Watch
+from rootcellar.kube.election import Terms
+from rootcellar.kube.manager import Manager
+from rootcellar.kube.reflector import Reflector
+from rootcellar.kube.steps import Done
+from rootcellar.kube.writes import Writer
+from rootcellar.logs import make_log
+from tests.kube.things import THINGS
+
+LEASE = "things.rootcellar.dev"
+NAP = 20
+"""The turn in which a process stops."""
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kubeconfig", type=Path)
+    parser.add_argument("namespace")
+    parser.add_argument("identity")
+    parser.add_argument("--hang", action="store_true", help="never come back from a thing that is named hang")
+    parser.add_argument(
+        "--doze", choices=["before", "after"], help="stop once, before or after asking to write"
+    )
+    given = parser.parse_args()
+    terms = Terms(given.namespace, LEASE, given.identity, lease=4, renew=3, retry=0.3, look=0.3)
+    manager = Manager(
+        kubeconfig.read([given.kubeconfig]),
+        identity=given.identity,
+        log=make_log("json"),
+        terms=terms,
+        grace=5,
+    )
+    things = Reflector(manager.client, THINGS, namespace=given.namespace)
+    turns = 0
+
+    def doze(when):
+        if given.doze == when and turns == NAP:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def may_write():
+        doze("before")
+        allowed = manager.may_write()
+        doze("after")
+        return allowed
+
+    writer = Writer(manager.client, given.identity, may_write)
+
+    def write(key):
+        nonlocal turns
+        if given.hang and key.name == "hang":
+            threading.Event().wait()
+        raw = things.cache.raw(key)
+        if raw is None:
+            return Done()
+        turns += 1
+        status = {"status": {"by": given.identity, "size": turns}}
+        writer.patch(THINGS, key, status, raw, subresource="status", only_this=given.doze == "after")
+        return Requeue(0.001)
+
+    manager.add(Controller("things", write, [Watch(things)], workers=2))
+    manager.stop_on_signals()
+    manager.run()
+
+
+if __name__ == "__main__":
+    main()

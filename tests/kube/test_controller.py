@@ -1,0 +1,378 @@
+"""Controllers at work on a real API server: what is reconciled when, and what is not."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+import urllib.error
+import urllib.request
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+
+from rootcellar.errors import ConfigError, KubeUnavailableError
+from rootcellar.kube import filters
+from rootcellar.kube.controller import Controller, Watch
+from rootcellar.kube.kinds import Key
+from rootcellar.kube.manager import Manager
+from rootcellar.kube.reflector import Reflector
+from rootcellar.kube.steps import Done, Requeue, Step, reached, run
+from rootcellar.logs import make_log
+from tests.kube.things import ANY_THINGS, CONFIG_MAPS, THINGS, body, define, wait_until
+
+
+@pytest.fixture(scope="module")
+def things(control_plane):
+    define(control_plane.client)
+
+
+class Scene:
+    """A manager with one controller of things, in a thread; its reconcile is the test's."""
+
+    def __init__(self, control_plane, namespace, reconcile, *, workers=2, counts=filters.everything, more=()):
+        self.written = io.StringIO()
+        self.manager = Manager(
+            control_plane.access,
+            identity="scene",
+            log=make_log("json", self.written),
+            listen=("127.0.0.1", 0),
+        )
+        self.client = self.manager.client
+        self.reflector = Reflector(self.client, THINGS, namespace=namespace)
+        self.cache = self.reflector.cache
+        self.writer = self.manager.writer("scene.rootcellar.dev")
+        self.seen = Counter()
+        self._reconcile = reconcile
+        watches = [Watch(self.reflector, counts), *more]
+        self.controller = Controller("things", self._turn, watches, workers=workers)
+        self.manager.add(self.controller)
+        self.thread = threading.Thread(target=self.manager.run)
+
+    def _turn(self, key):
+        self.seen[key.name] += 1
+        return self._reconcile(self, key)
+
+    @property
+    def logged(self):
+        return [json.loads(line) for line in self.written.getvalue().splitlines()]
+
+    def fulfil(self, key):
+        """Have the status say the size that the spec wants."""
+        thing = self.cache.get(key)
+        if thing is None:
+            return False
+        return self.writer.status(THINGS, key, {"size": thing.spec.size}, self.cache.raw(key))
+
+
+@contextmanager
+def working(scene):
+    scene.thread.start()
+    try:
+        yield scene
+    finally:
+        scene.manager.stop()
+        scene.thread.join(60)
+        assert not scene.thread.is_alive()
+
+
+def fulfil(scene, key):
+    scene.fulfil(key)
+    return Done()
+
+
+def settled(scene, namespace):
+    """All changes so far have had their turn: one that was made after them has had its own."""
+    name = f"marker-{sum(scene.seen.values())}"
+    scene.client.create(THINGS, body(name), namespace)
+    wait_until(lambda: scene.seen[name] and scene.cache.get(Key(namespace, name)).status.size == 0, name)
+    wait_until(lambda: not scene.controller.queue.depth and not scene.controller.queue.running, "rest")
+
+
+def stored(scene, name, namespace):
+    return scene.client.get(THINGS, name, namespace)
+
+
+def test_a_thing_gets_what_it_asks_for_and_then_nothing_is_written(things, control_plane, namespace):
+    admin = control_plane.client
+    admin.create(THINGS, body("before", 1), namespace)
+    with working(Scene(control_plane, namespace, fulfil, workers=1)) as scene:
+        admin.create(THINGS, body("after", 2), namespace)
+        for name, size in (("before", 1), ("after", 2)):
+            wait_until(lambda name=name, size=size: stored(scene, name, namespace).status.size == size, name)
+        admin.merge_patch(THINGS, "after", {"spec": {"size": 3}}, namespace)
+        wait_until(lambda: stored(scene, "after", namespace).status.size == 3, "the change")
+        settled(scene, namespace)
+        versions = [stored(scene, name, namespace).metadata.resource_version for name in ("before", "after")]
+        settled(scene, namespace)
+        assert versions == [
+            stored(scene, name, namespace).metadata.resource_version for name in ("before", "after")
+        ]
+
+
+def test_a_change_that_does_not_count_leads_to_no_reconcile_and_no_write(things, control_plane, namespace):
+    admin = control_plane.client
+    scene = Scene(control_plane, namespace, fulfil, workers=1, counts=filters.generation_changed)
+    with working(scene):
+        admin.create(THINGS, body("still", 1), namespace)
+        wait_until(lambda: stored(scene, "still", namespace).status.size == 1, "the status")
+        settled(scene, namespace)
+        seen = scene.seen["still"]
+        patch = {"metadata": {"labels": {"colour": "red"}, "annotations": {"note": "x"}}}
+        version = admin.merge_patch(THINGS, "still", patch, namespace).metadata.resource_version
+        settled(scene, namespace)
+        assert scene.seen["still"] == seen
+        assert stored(scene, "still", namespace).metadata.resource_version == version
+
+
+def test_what_changes_while_it_is_reconciled_is_reconciled_again_after_it(things, control_plane, namespace):
+    admin = control_plane.client
+    begun, go_on, together, most = threading.Event(), threading.Event(), Counter(), Counter()
+
+    def slow(scene, key):
+        together[key.name] += 1
+        most[key.name] = max(most[key.name], together[key.name])
+        size = scene.cache.get(key).spec.size
+        begun.set()
+        assert go_on.wait(60)
+        scene.writer.status(THINGS, key, {"size": size}, scene.cache.raw(key))
+        together[key.name] -= 1
+        return Done()
+
+    with working(Scene(control_plane, namespace, slow, workers=3)) as scene:
+        admin.create(THINGS, body("moving", 1), namespace)
+        assert begun.wait(60)
+        admin.merge_patch(THINGS, "moving", {"spec": {"size": 2}}, namespace)
+        wait_until(lambda: scene.controller.queue.depth == 1, "it is noted")
+        assert scene.seen["moving"] == 1
+        go_on.set()
+        wait_until(lambda: stored(scene, "moving", namespace).status.size == 2, "the second turn")
+        assert most["moving"] == 1
+
+
+def test_what_hangs_and_what_fails_lets_all_others_have_their_turn(things, control_plane, namespace):
+    admin = control_plane.client
+    release = threading.Event()
+
+    def reconcile(scene, key):
+        if key.name == "hangs":
+            release.wait(60)
+        if key.name == "fails":
+            raise KubeUnavailableError("no")
+        return fulfil(scene, key)
+
+    with working(Scene(control_plane, namespace, reconcile, workers=2)) as scene:
+        try:
+            for name in ("hangs", "fails", *(f"good-{number}" for number in range(10))):
+                admin.create(THINGS, body(name, 7), namespace)
+            for number in range(10):
+                wait_until(
+                    lambda number=number: stored(scene, f"good-{number}", namespace).status.size == 7, "good"
+                )
+            assert scene.seen["hangs"] == 1
+            wait_until(lambda: scene.seen["fails"] > 3, "it is tried again")
+            pauses = [each["retry_in"] for each in scene.logged if each["event"] == "reconcile-failed"]
+            assert pauses == sorted(pauses)
+        finally:
+            release.set()
+
+
+def test_a_conflict_is_decided_anew_on_what_is_there_then(things, control_plane, namespace):
+    admin = control_plane.client
+    decided = []
+
+    def annotate(scene, key):
+        thing, raw = scene.cache.get(key), scene.cache.raw(key)
+        size = str(thing.spec.size)
+        if not decided:  # somebody is faster, once
+            admin.merge_patch(THINGS, key.name, {"spec": {"size": 2}}, namespace)
+        decided.append(size)
+        scene.writer.annotate(THINGS, key, {"size": size}, raw)
+        return Done()
+
+    with working(Scene(control_plane, namespace, annotate)) as scene:
+        admin.create(THINGS, body("contended", 1), namespace)
+        annotated = {"size": "2"}
+        wait_until(
+            lambda: stored(scene, "contended", namespace).metadata.annotations == annotated, "it is right"
+        )
+        assert decided[0] == "1"
+        failures = [each for each in scene.logged if each["event"] == "reconcile-failed"]
+        assert {each["code"] for each in failures} == {"kube-conflict"}
+        assert failures[0]["retry_in"] < 0.01
+
+
+def test_an_error_says_at_which_step_and_what_to_do(things, control_plane, namespace):
+    at = []
+
+    def no_region(scene):
+        at.append(reached())
+        raise ConfigError("there is no region", hint="set spec.region")
+
+    steps = [
+        Step("look", lambda scene: None),
+        Step("choose", no_region),
+        Step("never", lambda scene: at.append("never")),
+    ]
+    with working(Scene(control_plane, namespace, lambda scene, key: run(steps, scene))) as scene:
+        control_plane.client.create(THINGS, body("wrong"), namespace)
+        wait_until(lambda: scene.manager.metrics and at and len(scene.logged) > 1, "it is logged")
+        line = next(each for each in scene.logged if each["event"] == "reconcile-failed")
+        assert line["step"] == "choose"
+        assert line["key"] == f"{namespace}/wrong"
+        assert (line["error"], line["hint"]) == ("there is no region", "set spec.region")
+        assert 3 < line["retry_in"] <= 5
+        assert set(at) == {"choose"}
+        text = probe(scene, "/metrics")[1]
+        assert (
+            'rootcellar_controller_step_seconds_count{controller="things",result="done",step="look"} 1.0'
+            in text
+        )
+        assert 'step="choose"' in text
+        assert 'step="never"' not in text
+        assert (
+            'rootcellar_controller_reconcile_seconds_count{controller="things",result="config"} 1.0' in text
+        )
+        assert 'rootcellar_controller_retries_total{controller="things"} 1.0' in text
+
+
+def test_a_bug_is_told_with_its_place_and_tried_again(things, control_plane, namespace):
+    def buggy(scene, key):
+        return fulfil(scene, key) if scene.seen[key.name] > 1 else {}["missing"]
+
+    with working(Scene(control_plane, namespace, buggy)) as scene:
+        control_plane.client.create(THINGS, body("odd", 4), namespace)
+        wait_until(lambda: stored(scene, "odd", namespace).status.size == 4, "the second try")
+        line = next(each for each in scene.logged if each["event"] == "reconcile-failed")
+        assert (line["code"], line["error"]) == ("internal", "KeyError: 'missing'")
+        assert "in buggy" in line["trace"]
+
+
+def test_one_that_asks_to_be_looked_at_again_is(things, control_plane, namespace):
+    with working(Scene(control_plane, namespace, lambda scene, key: Requeue(0.01))) as scene:
+        control_plane.client.create(THINGS, body("clock"), namespace)
+        wait_until(lambda: scene.seen["clock"] >= 5, "five turns")
+        assert not [each for each in scene.logged if each["event"] == "reconcile-failed"]
+
+
+def test_an_object_of_another_shape_is_told_and_stops_nobody(things, control_plane, namespace):
+    counts = filters.now(THINGS, lambda thing: thing.status.size != thing.spec.size)
+    with working(Scene(control_plane, namespace, fulfil, counts=counts)) as scene:
+        control_plane.client.create(ANY_THINGS, body("odd", "text"), namespace)
+        control_plane.client.create(THINGS, body("good", 5), namespace)
+        wait_until(lambda: stored(scene, "good", namespace).status.size == 5, "the good one")
+        wait_until(lambda: any(each["event"] == "reconcile-failed" for each in scene.logged), "it is told")
+        line = next(each for each in scene.logged if each["event"] == "reconcile-failed")
+        assert line["key"] == f"{namespace}/odd"
+        assert "not the shape that is expected" in line["error"]
+
+
+def test_what_belongs_to_a_thing_brings_it_back_when_it_is_touched_or_gone(things, control_plane, namespace):
+    admin = control_plane.client
+    belongings = Reflector(admin, CONFIG_MAPS, namespace=namespace, labels="of=things")
+
+    def own(scene, key):
+        thing, place = scene.cache.get(key), Key(key.namespace, f"of-{key.name}")
+        if thing is not None:
+            reference = {
+                "apiVersion": "tests.rootcellar.dev/v1",
+                "kind": "ControlledThing",
+                "name": key.name,
+                "uid": thing.metadata.uid,
+                "controller": True,
+            }
+            meta = {"name": place.name, "namespace": namespace, "labels": {"of": "things"}}
+            wanted = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {**meta, "ownerReferences": [reference]},
+                "data": {"size": str(thing.spec.size)},
+            }
+            scene.writer.apply(CONFIG_MAPS, wanted, belongings.cache.raw(place))
+        return Done()
+
+    def data():
+        found = belongings.cache.get(Key(namespace, "of-house"))
+        return found["data"] if found else None
+
+    more = [Watch(belongings, keys=filters.owner("tests.rootcellar.dev", "ControlledThing"))]
+    with working(Scene(control_plane, namespace, own, workers=1, more=more)) as scene:
+        admin.create(THINGS, body("house", 1), namespace)
+        wait_until(lambda: data() == {"size": "1"}, "it is made")
+        first = belongings.cache.get(Key(namespace, "of-house"))["metadata"]
+        admin.delete(CONFIG_MAPS, "of-house", namespace)
+        wait_until(
+            lambda: (
+                data() and belongings.cache.get(Key(namespace, "of-house"))["metadata"]["uid"] != first["uid"]
+            ),
+            "it is made again",
+        )
+        admin.merge_patch(CONFIG_MAPS, "of-house", {"data": {"size": "9", "theirs": "x"}}, namespace)
+        wait_until(lambda: data() == {"size": "1", "theirs": "x"}, "ours is put back, theirs stays")
+        seen = scene.seen["house"]
+        wait_until(lambda: scene.seen["house"] >= seen and not scene.controller.queue.running, "rest")
+        version = belongings.cache.get(Key(namespace, "of-house"))["metadata"]["resourceVersion"]
+        admin.merge_patch(THINGS, "house", {"metadata": {"labels": {"a": "b"}}}, namespace)
+        wait_until(lambda: scene.seen["house"] > seen, "it is looked at")
+        wait_until(lambda: not scene.controller.queue.running, "rest")
+        assert admin.get(CONFIG_MAPS, "of-house", namespace)["metadata"]["resourceVersion"] == version
+
+
+def test_an_orderly_end_waits_for_what_is_under_way_and_begins_nothing_more(things, control_plane, namespace):
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(scene, key):
+        begun.set()
+        assert go_on.wait(60)
+        return fulfil(scene, key)
+
+    with working(Scene(control_plane, namespace, slow, workers=1)) as scene:
+        control_plane.client.create(THINGS, body("first", 1), namespace)
+        assert begun.wait(60)
+        control_plane.client.create(THINGS, body("second", 1), namespace)
+        wait_until(lambda: scene.controller.queue.depth == 1, "the second waits")
+        scene.manager.stop()
+        go_on.set()
+    assert stored(scene, "first", namespace).status.size == 1
+    assert stored(scene, "second", namespace).status.size is None
+    assert scene.logged[-1]["event"] == "stopped"
+    assert scene.logged[-1]["drained"] is True
+
+
+def test_an_api_server_that_is_restarted_under_load_costs_nothing_but_time(things, control_plane, namespace):
+    if control_plane.api_server is None:
+        pytest.skip("the cluster is not ours to restart")
+    admin = control_plane.client
+    with working(Scene(control_plane, namespace, fulfil, workers=4)) as scene:
+        for number in range(40):
+            admin.create(THINGS, body(f"t{number}", 1), namespace)
+        control_plane.api_server.kill()
+        # The kill came into the middle of it, or those that are touched next find out.
+        for name in list(scene.seen):
+            scene.controller.queue.add(Key(namespace, name))
+        control_plane.api_server.start()
+        for number in range(40):
+            admin.merge_patch(THINGS, f"t{number}", {"spec": {"size": 2}}, namespace)
+        for number in range(40):
+            wait_until(lambda number=number: stored(scene, f"t{number}", namespace).status.size == 2, "all")
+
+
+def test_probes_say_what_is_not_known_yet_and_what_leads(things, control_plane, namespace):
+    scene = Scene(control_plane, namespace, fulfil)
+    scene.manager.http.start()
+    status, text = probe(scene, "/readyz")
+    assert (status, text) == (503, "not yet known: controlledthings\n")
+    assert probe(scene, "/healthz") == (200, "ok\n")
+    assert probe(scene, "/other")[0] == 404
+    assert 'rootcellar_watch_objects{kind="controlledthings"} 0.0' in probe(scene, "/metrics")[1]
+    scene.manager.http.stop()
+
+
+def probe(scene, path):
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"http://127.0.0.1:{scene.manager.http.port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
