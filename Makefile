@@ -44,6 +44,7 @@ check: .venv/.project .venv-gen/.installed  ## style, types, layers and generate
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	.venv-gen/bin/python testbed/protos.py --check
+	$(BIN)/python -m testbed.chart --check
 fmt: .venv/.project  ## let ruff mend what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -59,8 +60,9 @@ test-long: .venv/.project testbed  ## the tests that take minutes: whole matrice
 	$(PYTEST) -m long --timeout=3600
 test-newest: .venv-newest/.project  ## the tests that start no server, on the newest Python of this machine
 	.venv-newest/bin/pytest --numprocesses=$(WORKERS) -m "not servers and not long"
-gen: .venv-gen/.installed  ## the Python code of our protobuf messages
+gen: .venv/.project .venv-gen/.installed  ## the code of our protobuf messages, the chart's CRDs and role rules
 	.venv-gen/bin/python testbed/protos.py
+	$(BIN)/python -m testbed.chart
 lock: .venv/.uv  ## pin the newest versions that pyproject.toml allows
 	@compile() { $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.11 \
 	  --custom-compile-command "make lock" --output-file "requirements/$$1.txt" "$${@:2}"; }; \
