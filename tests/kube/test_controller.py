@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import ssl
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from rootcellar.errors import ConfigError, KubeUnavailableError
+from rootcellar.errors import ConfigError, KubeError, KubeExistsError, KubeUnavailableError
 from rootcellar.kube import filters
 from rootcellar.kube.controller import Controller, Watch
-from rootcellar.kube.kinds import Key
+from rootcellar.kube.kinds import Key, untyped
 from rootcellar.kube.manager import Manager
 from rootcellar.kube.reflector import Reflector
 from rootcellar.kube.steps import Done, Requeue, Step, reached, run
 from rootcellar.logs import make_log
 from tests.kube.things import ANY_THINGS, CONFIG_MAPS, THINGS, body, define, wait_until
+
+WEBHOOKS = untyped(
+    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", is_namespaced=False
+)
 
 
 @pytest.fixture(scope="module")
@@ -356,6 +364,103 @@ def test_an_api_server_that_is_restarted_under_load_costs_nothing_but_time(thing
             admin.merge_patch(THINGS, f"t{number}", {"spec": {"size": 2}}, namespace)
         for number in range(40):
             wait_until(lambda number=number: stored(scene, f"t{number}", namespace).status.size == 2, "all")
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """An admission webhook that refuses everything until it is told not to."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        answer = {"uid": review["request"]["uid"], "allowed": self.server.allows.is_set()}
+        if not answer["allowed"]:
+            answer["status"] = {"message": "not before the audit"}
+        text = json.dumps({"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": answer})
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_what):
+        pass
+
+
+@pytest.fixture
+def webhook(control_plane, namespace, authority):
+    """A webhook over the status of things in this namespace; `set()` has it allow everything."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.server.certificate, authority.server.key)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    server.daemon_threads, server.block_on_close = True, False
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.allows = threading.Event()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    rule = {
+        "apiGroups": ["tests.rootcellar.dev"],
+        "apiVersions": ["v1"],
+        "operations": ["UPDATE"],
+        "resources": ["controlledthings/status"],
+    }
+    hook = {
+        "name": "audit.tests.rootcellar.dev",
+        "clientConfig": {
+            "url": f"https://127.0.0.1:{server.server_address[1]}/",
+            "caBundle": base64.b64encode(authority.ca.read_bytes()).decode(),
+        },
+        "rules": [rule],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 10,
+    }
+    control_plane.client.create(WEBHOOKS, {"metadata": {"name": namespace}, "webhooks": [hook]})
+    try:
+        yield server.allows
+    finally:
+        control_plane.client.delete(WEBHOOKS, namespace)
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def refuses(client, namespace):
+    """The API server hears of a webhook a moment after it was made."""
+    with suppress(KubeExistsError):
+        client.create(THINGS, body("probe"), namespace)
+    try:
+        patch = {"status": {"by": str(time.monotonic())}}
+        client.merge_patch(THINGS, "probe", patch, namespace, subresource="status")
+    except KubeError:
+        return True
+    return False
+
+
+def test_a_webhook_that_refuses_is_told_as_such_and_a_change_is_tried_at_once(
+    things, control_plane, namespace, webhook
+):
+    admin = control_plane.client
+    wait_until(lambda: refuses(admin, namespace), "the webhook is known")
+    with working(Scene(control_plane, namespace, fulfil)) as scene:
+        admin.create(THINGS, body("audited", 1), namespace)
+
+        def told():
+            key = f"{namespace}/audited"
+            return [
+                each for each in scene.logged if each["event"] == "reconcile-failed" and each["key"] == key
+            ]
+
+        line = wait_until(told, "it is told")[0]
+        assert line["code"] == "kube"
+        assert "not before the audit" in line["error"]
+        assert "runs that webhook" in line["hint"]
+        assert line["retry_in"] > 3
+        assert stored(scene, "audited", namespace).status.size is None
+        webhook.set()
+        admin.merge_patch(THINGS, "audited", {"spec": {"size": 2}}, namespace)
+        wait_until(lambda: stored(scene, "audited", namespace).status.size == 2, "it goes well")
 
 
 def test_probes_say_what_is_not_known_yet_and_what_leads(things, control_plane, namespace):

@@ -39,13 +39,15 @@ def refusal(verb: str, path: str, status: int, body: bytes) -> KubeError:
     except msgspec.DecodeError:  # a load balancer's page, say
         said = _Status(body[:200].decode("utf-8", "replace"))
     text = " ".join(said.message.split()).rstrip(".") or said.reason or "no reason given"
-    kind, hint = _kind(status, said.reason)
+    kind, hint = _kind(status, said)
     return kind(f"{verb} {path}: {text} ({status})", hint=hint, operation=verb)
 
 
-def _kind(status: int, reason: str) -> tuple[type[KubeError], str | None]:
-    if status == 409 and reason == "AlreadyExists":
+def _kind(status: int, said: _Status) -> tuple[type[KubeError], str | None]:
+    if status == 409 and said.reason == "AlreadyExists":
         return KubeExistsError, None
+    if status < 500 and said.message.startswith("admission webhook "):  # with any status: its own choice
+        return KubeError, "whoever runs that webhook knows why; `kubectl get validatingwebhookconfigurations`"
     if status == 429 or status >= 500:
         return KubeUnavailableError, None
     return _KINDS.get(status, (KubeError, None))
