@@ -51,6 +51,11 @@ def processing(
     return {"lastOperation": _operation(operation, State.PROCESSING, progress, text, at)}
 
 
+def pending(operation: OperationType, until: str, at: datetime) -> dict[str, Any]:
+    """An operation waits; `until` says for what."""
+    return {"lastOperation": _operation(operation, State.PENDING, 0, until, at)}
+
+
 def succeeded(operation: OperationType, noun: str, generation: int, at: datetime) -> dict[str, Any]:
     """It is done, for this generation."""
     text = f"Successfully {_VERBS[operation][1]} {noun}"

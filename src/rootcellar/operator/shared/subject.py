@@ -1,0 +1,236 @@
+"""One extension object under reconcile: reading it, writing of it, and the secret that it refers to.
+
+What both contracts do around their own work, in Gardener's order (extensions/pkg/controller/backupbucket and
+backupentry).  Each write is of what was read right before it; in between the object is read again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from rootcellar.errors import FencedError, KubeConflictError, KubeNotFoundError
+from rootcellar.kube.events import Regarding
+from rootcellar.kube.kinds import Key
+from rootcellar.kube.steps import reached
+from rootcellar.operator.shared import status
+from rootcellar.operator.shared.gardener import OPERATION, Ask, OperationType
+from rootcellar.operator.shared.operation import operation_of
+from rootcellar.operator.shared.secrets import SECRETS, Secret
+from rootcellar.stores.admin.codes import codes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rootcellar.kube.client import KubeClient
+    from rootcellar.kube.events import Events
+    from rootcellar.kube.kinds import Kind, Meta
+    from rootcellar.kube.writes import Writer
+    from rootcellar.logs import Log
+    from rootcellar.operator.shared.extension import ExtensionStatus, SecretReference
+    from rootcellar.operator.shared.status import Finding
+
+SILENT: Final = (FencedError, KubeConflictError)
+"""What no status tells: another process works, or it is tried again at once."""
+
+
+class _Spec(Protocol):
+    @property
+    def type(self) -> str: ...
+    @property
+    def class_(self) -> str | None: ...
+    @property
+    def secret_ref(self) -> SecretReference: ...
+
+
+class Extension(Protocol):
+    """What the kinds of both contracts have in common."""
+
+    @property
+    def metadata(self) -> Meta: ...
+    @property
+    def spec(self) -> _Spec: ...
+    @property
+    def status(self) -> ExtensionStatus: ...
+
+
+E = TypeVar("E", bound=Extension)
+
+
+def utc_now() -> datetime:
+    """Now, with its zone."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a controller's reconciles stand on."""
+
+    client: KubeClient
+    writer: Writer
+    events: Events
+    log: Log
+    now: Callable[[], datetime] = utc_now
+
+
+class Subject(Generic[E]):
+    """An object as it was last read.  Methods raise KubeError; KubeNotFoundError once it is gone."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        kind: Kind[E],
+        kind_name: str,
+        key: Key,
+        *,
+        finalizer: str,
+        noun: Callable[[OperationType], str],
+    ) -> None:
+        self.ground, self.kind, self.key, self._name = ground, kind, key, kind_name
+        self._finalizer, self._noun = finalizer, noun
+        self.refresh()
+        self.operation = operation_of(self.object.metadata, self.object.status.last_operation)
+        self.acts = False
+        """Whether the contract's own work has begun: only what fails then is told in the status."""
+
+    def refresh(self) -> None:
+        """Read it again."""
+        self.raw = self.ground.client.get_raw(self.kind, self.key.name, self.key.namespace)
+        self.object: E = msgspec.json.decode(self.raw, type=self.kind.type)
+
+    @property
+    def asked(self) -> str | None:
+        """The operation that its annotation asks for."""
+        return self.object.metadata.annotations.get(OPERATION)
+
+    @property
+    def is_finalized(self) -> bool:
+        """Whether it waits for us before it goes."""
+        return self._finalizer in self.object.metadata.finalizers
+
+    # orders
+
+    def take_order(self) -> None:
+        """The annotation `reconcile` goes before the work, so that one that comes meanwhile is another order;
+        `migrate` and `restore` stay until it is done.
+        """
+        if self.asked == Ask.RECONCILE:
+            self.drop_order()
+
+    def drop_order(self) -> None:
+        if self.asked is not None and self.ground.writer.annotate(
+            self.kind, self.key, {OPERATION: None}, self.raw
+        ):
+            self.refresh()
+
+    # finalizers
+
+    def hold(self) -> None:
+        if self.ground.writer.add_finalizer(self.kind, self.key, self._finalizer, self.raw):
+            self.refresh()
+
+    def let_go(self) -> None:
+        """The last that is done in a deletion: the object is gone after it, where nobody else holds it."""
+        self.ground.writer.remove_finalizer(self.kind, self.key, self._finalizer, self.raw)
+
+    def let_all_go(self) -> None:
+        """Take every finalizer off, whoever set it: the object is given up here."""
+        patch = {"metadata": {"finalizers": None}}
+        self.ground.writer.patch(self.kind, self.key, patch, self.raw, only_this=True)
+
+    # the status
+
+    def wait(self, until: str) -> None:
+        """Nothing is done yet; `until` says what is waited for."""
+        self._write(status.pending(self.operation, until, self._moment()))
+
+    def begin(self, *, progress: int = 1, doing: str = "") -> None:
+        self._write(
+            status.processing(
+                self.operation, self._noun(self.operation), self._moment(), progress=progress, doing=doing
+            )
+        )
+
+    def succeed(self, **more: Any) -> None:
+        """`more` are other fields of the status, of the same write."""
+        done = status.succeeded(self.operation, self._noun(self.operation), self._generation, self._moment())
+        self._write({**done, **more})
+
+    def fail(self, error: Exception) -> None:
+        """Tell what went wrong, where that is to be told."""
+        if not self.acts or isinstance(error, SILENT):
+            return
+        self._write(
+            status.failed(
+                self.operation,
+                self._noun(self.operation),
+                self._generation,
+                self._moment(),
+                error=error,
+                codes=codes(error),
+                step=reached(),
+            )
+        )
+
+    def find(self, findings: Sequence[Finding], *, gone: Sequence[str] = ()) -> None:
+        """Write conditions, where one flipped."""
+        self._write(status.conditions(self.object.status.conditions, findings, self._moment(), gone=gone))
+
+    def tell(self, reason: str, action: str, note: str, *, warning: bool = False) -> None:
+        """An event of the object."""
+        about = Regarding(f"{self.kind.group}/{self.kind.version}", self._name, self.object.metadata)
+        self.ground.events.tell(about, reason, action, note, warning=warning)
+
+    def write_status(self, patch: dict[str, Any]) -> None:
+        self._write(patch)
+
+    @property
+    def _generation(self) -> int:
+        return self.object.metadata.generation
+
+    def _moment(self) -> datetime:
+        return status.moment(self.object.metadata, self.ground.now())
+
+    def _write(self, patch: dict[str, Any]) -> None:
+        if patch and self.ground.writer.status(self.kind, self.key, patch, self.raw):
+            self.refresh()
+
+    # the secret
+
+    def secret(self) -> SeenSecret:
+        """The secret of `spec.secretRef`, read now.  Raises KubeNotFoundError."""
+        reference = self.object.spec.secret_ref
+        return SeenSecret.read(self.ground, Key(reference.namespace, reference.name))
+
+    def hold_secret(self) -> SeenSecret:
+        """The same with our finalizer on it: credentials must not go before what they open."""
+        seen = self.secret()
+        if self.ground.writer.add_finalizer(SECRETS, seen.key, self._finalizer, seen.raw):
+            seen = self.secret()
+        return seen
+
+    def let_secret_go(self) -> None:
+        """Take our finalizer off it, read anew: others change secrets at any time.  None there is fine."""
+        try:
+            seen = self.secret()
+        except KubeNotFoundError:
+            return
+        self.ground.writer.remove_finalizer(SECRETS, seen.key, self._finalizer, seen.raw)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenSecret:
+    """A secret as it was read."""
+
+    key: Key
+    raw: bytes
+    secret: Secret
+
+    @classmethod
+    def read(cls, ground: Ground, key: Key) -> SeenSecret:
+        """Raises KubeNotFoundError."""
+        raw = ground.client.get_raw(SECRETS, key.name, key.namespace)
+        return cls(key, raw, msgspec.json.decode(raw, type=Secret))

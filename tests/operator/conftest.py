@@ -1,0 +1,173 @@
+"""The operator's controllers in this process, beside a real API server."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import json
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rootcellar.errors import KubeExistsError, KubeNotFoundError
+from rootcellar.kube.kinds import untyped
+from rootcellar.kube.manager import Manager
+from rootcellar.logs import make_log
+from tests.kube.things import CRDS, wait_until
+
+CHART = Path(__file__).parents[2] / "charts" / "rootcellar"
+SECRETS = untyped("", "v1", "secrets")
+NAMESPACES = untyped("", "v1", "namespaces", is_namespaced=False)
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def served(control_plane):
+    """The API server knows the kinds of the contracts."""
+    client = control_plane.client
+    for path in sorted((CHART / "crds").glob("*.yaml")):
+        manifest = yaml.safe_load(path.read_text())
+        with suppress(KubeExistsError):
+            client.create(CRDS, manifest)
+        spec = manifest["spec"]
+        kind = untyped(
+            spec["group"], spec["versions"][0]["name"], spec["names"]["plural"], is_namespaced=False
+        )
+        wait_until(lambda kind=kind: _is_known(client, kind), f"{kind.plural} are served")
+    return control_plane
+
+
+def _is_known(client, kind):
+    try:
+        client.list_page(kind, page=1)
+    except KubeNotFoundError:
+        return False
+    return True
+
+
+class Kubectl:
+    """What a person, or gardenlet, does at the API server."""
+
+    def __init__(self, control_plane, kind, namespace):
+        self.client, self.kind, self.namespace = control_plane.client, kind, namespace
+        self.name_of_kind = {"backupbuckets": "BackupBucket", "backupentries": "BackupEntry"}[kind.plural]
+        self.any = untyped(kind.group, kind.version, kind.plural, is_namespaced=False)
+
+    def create(self, name, spec, **annotations):
+        body = {
+            "apiVersion": f"{self.kind.group}/{self.kind.version}",
+            "kind": self.name_of_kind,
+            "metadata": {"name": name, "annotations": annotations},
+            "spec": spec,
+        }
+        return self.client.create(self.any, body)
+
+    def get(self, name):
+        return self.client.get(self.any, name)
+
+    def annotate(self, name, **annotations):
+        self.client.merge_patch(self.any, name, {"metadata": {"annotations": annotations}})
+
+    def ask(self, name, operation):
+        self.annotate(name, **{"gardener.cloud/operation": operation})
+
+    def change(self, name, **spec):
+        self.client.merge_patch(self.any, name, {"spec": spec})
+
+    def delete(self, name):
+        self.client.delete(self.any, name)
+
+    def is_gone(self, name):
+        try:
+            self.get(name)
+        except KubeNotFoundError:
+            return True
+        return False
+
+    def stands(self, name, type_, state):
+        """Wait until its last operation is this one, and how it ended; the object."""
+
+        def reached():
+            last = self.get(name).get("status", {}).get("lastOperation", {})
+            return (last.get("type"), last.get("state")) == (type_, state)
+
+        wait_until(reached, f"{name} {type_} {state}, not {self._last(name)}")
+        return self.get(name)
+
+    def _last(self, name):
+        return self.get(name).get("status", {}).get("lastOperation")
+
+    def secret(self, name, data, namespace=None):
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded}
+        namespace = namespace or self.namespace
+        try:
+            return self.client.create(SECRETS, body, namespace)
+        except KubeExistsError:
+            there = self.client.get(SECRETS, name, namespace).get("data", {})
+            patch = {"data": {**dict.fromkeys(there), **encoded}}
+            return self.client.merge_patch(SECRETS, name, patch, namespace)
+
+    def read_secret(self, name, namespace=None):
+        return self.client.get(SECRETS, name, namespace or self.namespace)
+
+    def new_namespace(self, name, **annotations):
+        body = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "annotations": annotations},
+        }
+        return self.client.create(NAMESPACES, body)
+
+
+def data_of(secret):
+    return {name: base64.b64decode(value).decode() for name, value in secret.get("data", {}).items()}
+
+
+def keys_of(bucket, endpoint=None):
+    """A bucket's account as the secret of an S3."""
+    return {
+        "accessKeyID": bucket.access_key,
+        "secretAccessKey": bucket.secret_key,
+        "endpoint": endpoint or bucket.endpoint,
+        "s3ForcePathStyle": "true",
+    }
+
+
+class Operator:
+    """A manager in a thread."""
+
+    def __init__(self, control_plane, add):
+        self.written = io.StringIO()
+        log = make_log("json", self.written)
+        self.manager = Manager(control_plane.access, identity=f"operator-{next(_numbers)}", log=log)
+        self.controller = add(self.manager, log)
+        self._thread = threading.Thread(target=self.manager.run)
+
+    @property
+    def logged(self):
+        return [json.loads(line) for line in self.written.getvalue().splitlines()]
+
+    def rest(self):
+        """Until there is nothing to do."""
+        queue = self.controller.queue
+        wait_until(lambda: not queue.depth and not queue.running, "rest")
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.manager.stop()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def working(control_plane, add):
+    with Operator(control_plane, add) as operator:
+        yield operator
