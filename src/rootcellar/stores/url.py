@@ -30,6 +30,7 @@ interface.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from ipaddress import ip_address
@@ -49,10 +50,13 @@ from rootcellar.stores.s3.options import Encryption, S3Options, customer_key
 from rootcellar.stores.swift.options import SwiftOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from rootcellar.stores.backoff import Backoff
     from rootcellar.stores.protocol import Store
+
+Options = S3Options | AzureOptions | GcsOptions | SwiftOptions
+"""How a bucket of one of the providers is reached."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SECRET = re.compile(r"secret|token|passw|access.?key|credential|signature", re.IGNORECASE)
@@ -70,45 +74,67 @@ def open_store(url: str, *, credentials: Credentials = AMBIENT, backoff: Backoff
     return RetryingStore(_provider(url, credentials, backoff), backoff)
 
 
-def _provider(url: str, credentials: Credentials, backoff: Backoff | None) -> Store:
+def located(url: str, credentials: Credentials) -> tuple[Path | Options, Credentials]:
+    """What `url` names: a directory, or how a bucket is reached, and the credentials by the names that its
+    provider reads.  Raises as `open_store`.
+    """
     scheme = _SCHEME.match(url)
     if scheme is None:
         if not url or url.startswith("@"):
             raise UsageError(f"{url!r} is no store", hint="write a path, or a URL like s3://BUCKET/PREFIX")
-        return FileStore(url)
+        return Path(url), credentials
     parts = _split(url)
     if parts.scheme == "file":
-        return FileStore(_path(parts))
-    if parts.scheme not in _OPENERS:
-        known = ", ".join(f"{scheme}://" for scheme in ("file", *_OPENERS))
+        return _path(parts), credentials
+    if parts.scheme not in _READERS:
+        known = ", ".join(f"{scheme}://" for scheme in ("file", *_READERS))
         raise UsageError(f"there is no store of kind {parts.scheme}", hint=f"known are {known}")
-    return _OPENERS[parts.scheme](parts, credentials, backoff)
+    options, found = _READERS[parts.scheme](parts, credentials)
+    _readable(options.ca_file)
+    return options, found
 
 
-def _s3(parts: SplitResult, credentials: Credentials, backoff: Backoff | None) -> Store:
-    return _s3_store(_s3_values(parts), credentials, backoff)
+def _provider(url: str, credentials: Credentials, backoff: Backoff | None) -> Store:
+    options, found = located(url, credentials)
+    if isinstance(options, Path):
+        return FileStore(options)
+    # boto3 takes a third of a second, urllib3 a tenth: only who needs one imports it.
+    with lacking(options):
+        match options:
+            case S3Options():
+                from rootcellar.stores.s3.store import S3Store  # noqa: PLC0415 - see above
+
+                return S3Store(options, found, backoff=backoff)
+            case AzureOptions():
+                from rootcellar.stores.azure.store import AzureStore  # noqa: PLC0415 - see above
+
+                return AzureStore(options, found, backoff=backoff)
+            case GcsOptions():
+                from rootcellar.stores.gcs.store import GcsStore  # noqa: PLC0415 - see above
+
+                return GcsStore(options, found, backoff=backoff)
+            case SwiftOptions():
+                from rootcellar.stores.swift.store import SwiftStore  # noqa: PLC0415 - see above
+
+                return SwiftStore(options, found, backoff=backoff)
 
 
-def _oss(parts: SplitResult, credentials: Credentials, backoff: Backoff | None) -> Store:
+def _s3(parts: SplitResult, credentials: Credentials) -> tuple[Options, Credentials]:
+    return _s3_options(_s3_values(parts), credentials)
+
+
+def _oss(parts: SplitResult, credentials: Credentials) -> tuple[Options, Credentials]:
     found = oss.credentials(credentials)
-    return _s3_store(oss.completed(_s3_values(parts), found.load()), found, backoff)
+    return _s3_options(oss.completed(_s3_values(parts), found.load()), found)
 
 
-def _s3_store(url: Mapping[str, Any], credentials: Credentials, backoff: Backoff | None) -> Store:
+def _s3_options(url: Mapping[str, Any], credentials: Credentials) -> tuple[Options, Credentials]:
     values = credentials.load()
     complete(values)
-    options = _from_both(url, values)
-    _readable(options.ca_file)
-    try:
-        from rootcellar.stores.s3.store import S3Store  # noqa: PLC0415 - boto3 takes a third of a second
-    except ModuleNotFoundError as error:
-        if error.name not in {"boto3", "botocore"}:
-            raise
-        raise ConfigError("boto3 is not installed", hint="pip install 'rootcellar[s3]'") from error
-    return S3Store(options, credentials, backoff=backoff)
+    return _from_both(url, values), credentials
 
 
-def _azure(parts: SplitResult, credentials: Credentials, backoff: Backoff | None) -> Store:
+def _azure(parts: SplitResult, credentials: Credentials) -> tuple[Options, Credentials]:
     values = credentials.load()
     options = _rest_values(parts, "an Azure")
     account = parts.netloc or values.get("storageAccount", "")
@@ -120,27 +146,15 @@ def _azure(parts: SplitResult, credentials: Credentials, backoff: Backoff | None
     container, _, prefix = unquote(parts.path).strip("/").partition("/")
     if values.get("domain"):
         options["domain"] = values["domain"]
-    found = AzureOptions(account, container, prefix, **options)
-    _readable(found.ca_file)
-    try:
-        from rootcellar.stores.azure.store import AzureStore  # noqa: PLC0415 - urllib3 takes 0.1 s
-    except ModuleNotFoundError as error:
-        raise _lacking(error, "urllib3", "azure") from error
-    return AzureStore(found, credentials, backoff=backoff)
+    return AzureOptions(account, container, prefix, **options), credentials
 
 
-def _gcs(parts: SplitResult, credentials: Credentials, backoff: Backoff | None) -> Store:
+def _gcs(parts: SplitResult, credentials: Credentials) -> tuple[Options, Credentials]:
     values = credentials.load()
     options = _rest_values(parts, "a Google")
     if values.get("storageAPIEndpoint"):
         options.setdefault("endpoint", values["storageAPIEndpoint"])
-    found = GcsOptions(parts.netloc, unquote(parts.path).strip("/"), **options)
-    _readable(found.ca_file)
-    try:
-        from rootcellar.stores.gcs.store import GcsStore  # noqa: PLC0415 - urllib3 takes 0.1 s
-    except ModuleNotFoundError as error:
-        raise _lacking(error, "urllib3", "gcs") from error
-    return GcsStore(found, credentials, backoff=backoff)
+    return GcsOptions(parts.netloc, unquote(parts.path).strip("/"), **options), credentials
 
 
 def _rest_values(
@@ -167,25 +181,33 @@ def _readable(ca_file: str | None) -> None:
         raise ConfigError(f"cannot read the certificate authority in {ca_file}")
 
 
-def _lacking(error: ModuleNotFoundError, library: str, extra: str) -> Exception:
-    if error.name != library:
-        return error
-    return ConfigError(f"{library} is not installed", hint=f"pip install 'rootcellar[{extra}]'")
+@contextlib.contextmanager
+def lacking(options: Options) -> Iterator[None]:
+    """ConfigError where the library that such a store needs is not installed."""
+    libraries, extra = _NEEDS[type(options)]
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in libraries:
+            raise
+        raise ConfigError(
+            f"{libraries[0]} is not installed", hint=f"pip install 'rootcellar[{extra}]'"
+        ) from error
 
 
-def _swift(parts: SplitResult, credentials: Credentials, backoff: Backoff | None) -> Store:
+def _swift(parts: SplitResult, credentials: Credentials) -> tuple[Options, Credentials]:
     credentials.load()
     options = _rest_values(parts, "a Swift", _SWIFT_KEYS)
-    found = SwiftOptions(parts.netloc, unquote(parts.path).strip("/"), **options)
-    _readable(found.ca_file)
-    try:
-        from rootcellar.stores.swift.store import SwiftStore  # noqa: PLC0415 - urllib3 takes 0.1 s
-    except ModuleNotFoundError as error:
-        raise _lacking(error, "urllib3", "swift") from error
-    return SwiftStore(found, credentials, backoff=backoff)
+    return SwiftOptions(parts.netloc, unquote(parts.path).strip("/"), **options), credentials
 
 
-_OPENERS = {"s3": _s3, "azure": _azure, "gs": _gcs, "swift": _swift, "oss": _oss}
+_READERS = {"s3": _s3, "azure": _azure, "gs": _gcs, "swift": _swift, "oss": _oss}
+_NEEDS: Mapping[type, tuple[tuple[str, ...], str]] = {
+    S3Options: (("boto3", "botocore"), "s3"),
+    AzureOptions: (("urllib3",), "azure"),
+    GcsOptions: (("urllib3",), "gcs"),
+    SwiftOptions: (("urllib3",), "swift"),
+}
 
 
 def _split(url: str) -> SplitResult:

@@ -57,12 +57,15 @@ class S3Admin(Bucket):
         encrypts = urlsplit(self._options.endpoint or "https://").scheme == "https"
         if not encrypts:
             settings.unsaid[Aspect.TRANSPORT] = "its endpoint is not encrypted"
+        locks = self._options.scheme == "s3"
+        if not locks:  # OSS has locks of its own, and not the question among those of S3 that it knows
+            settings.unsaid[Aspect.IMMUTABILITY] = "its S3 interface has no object lock"
         return BucketState(
             self._url,
             region,
             self._claims(),
             settings.versioning(),
-            settings.immutability(),
+            settings.immutability() if locks else UNKNOWN,
             settings.public_access_blocked(),
             settings.encrypted(),
             settings.encrypted_transport(said) if encrypts else UNKNOWN,

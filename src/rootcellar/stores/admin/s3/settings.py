@@ -10,7 +10,7 @@ import json
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rootcellar.errors import DeniedError, StoreError, UnsupportedError
+from rootcellar.errors import StoreError, TransientError
 from rootcellar.stores.admin.s3.documents import aborts_after, denies_unencrypted, with_rule, with_statements
 from rootcellar.stores.admin.values import UNKNOWN, Aspect, Immutability
 from rootcellar.stores.s3.errors import code, translated
@@ -147,7 +147,9 @@ class Settings:
         try:
             answer = self._ask_or(ask, absent or set())
             return default if answer is None else found(answer)
-        except (DeniedError, UnsupportedError) as error:
+        except StoreError as error:
+            if isinstance(error, TransientError) or code(error) == "NoSuchBucket":
+                raise
             self.unsaid[aspect] = error.message
         except (KeyError, TypeError, ValueError):
             self.unsaid[aspect] = "the store answers something else"
