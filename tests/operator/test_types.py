@@ -13,6 +13,7 @@ from rootcellar.kube.crd import manifest
 from rootcellar.kube.kinds import untyped
 from rootcellar.operator.backupbucket import types as buckets
 from rootcellar.operator.backupentry import types as entries
+from rootcellar.operator.contracts import CONTRACTS
 from testbed.crds import conditions, install
 
 OBJECT = """
@@ -75,7 +76,7 @@ REGION = ("Region", ".spec.region", "string")
 STATE = ("State", ".status.lastOperation.state", "string")
 AGE = ("Age", ".metadata.creationTimestamp", "date")
 
-CONTRACTS = [
+PUBLISHED = [
     pytest.param(
         buckets.DEFINITION,
         OBJECT + BUCKET,
@@ -117,14 +118,14 @@ def facts(table):
     return {path: " ".join(rest.split()) for path, rest in found}
 
 
-@pytest.mark.parametrize(("definition", "table", "names", "columns"), CONTRACTS)
+@pytest.mark.parametrize(("definition", "table", "names", "columns"), PUBLISHED)
 def test_a_crd_has_the_fields_that_gardener_publishes_and_no_others(definition, table, names, columns):
     made = manifest(definition)
     (version,) = made["spec"]["versions"]
     assert lines(version["schema"]["openAPIV3Schema"]) == facts(table)
 
 
-@pytest.mark.parametrize(("definition", "table", "names", "columns"), CONTRACTS)
+@pytest.mark.parametrize(("definition", "table", "names", "columns"), PUBLISHED)
 def test_a_crd_has_the_names_columns_and_label_that_gardener_publishes(definition, table, names, columns):
     kind, plural, short = names
     made = manifest(definition)
@@ -155,7 +156,7 @@ def test_a_crd_has_the_names_columns_and_label_that_gardener_publishes(definitio
     assert version["subresources"] == {"status": {}}
 
 
-@pytest.mark.parametrize(("definition", "table", "names", "columns"), CONTRACTS)
+@pytest.mark.parametrize(("definition", "table", "names", "columns"), PUBLISHED)
 def test_every_field_is_described(definition, table, names, columns):
     def undescribed(schema, path):
         for name, below in schema.get("properties", {}).items():
@@ -230,9 +231,9 @@ def test_an_object_with_every_field_is_read_and_written_without_a_change(made, b
 
 @pytest.fixture(scope="module")
 def contracts(control_plane):
-    """An API server that has both CRDs."""
-    for definition in (buckets.DEFINITION, entries.DEFINITION):
-        install(control_plane.client, definition)
+    """An API server that has all CRDs."""
+    for contract in CONTRACTS:
+        install(control_plane.client, contract.definition)
     return control_plane
 
 
@@ -251,9 +252,9 @@ def bucket(contracts):
     contracts.client.delete(raw, made["metadata"]["name"])
 
 
-@pytest.mark.parametrize("definition", [buckets.DEFINITION, entries.DEFINITION], ids=lambda each: each.name)
-def test_the_api_server_takes_the_crd(contracts, definition):
-    said = conditions(contracts.client, definition)
+@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda each: each.name)
+def test_the_api_server_takes_the_crd_of_each_contract(contracts, contract):
+    said = conditions(contracts.client, contract.definition)
     assert {name: each["status"] for name, each in said.items()} == {
         "NamesAccepted": "True",
         "Established": "True",
