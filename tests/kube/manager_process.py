@@ -42,7 +42,7 @@ def main():
         identity=given.identity,
         log=make_log("json"),
         terms=terms,
-        grace=5,
+        grace=2,
     )
     things = Reflector(manager.client, THINGS, namespace=given.namespace)
     turns = 0

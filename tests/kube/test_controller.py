@@ -19,6 +19,7 @@ import pytest
 from rootcellar.errors import ConfigError, KubeError, KubeExistsError, KubeUnavailableError
 from rootcellar.kube import filters
 from rootcellar.kube.controller import Controller, Watch
+from rootcellar.kube.http import HealthServer
 from rootcellar.kube.kinds import Key, untyped
 from rootcellar.kube.manager import Manager
 from rootcellar.kube.reflector import Reflector
@@ -243,6 +244,11 @@ def test_an_error_says_at_which_step_and_what_to_do(things, control_plane, names
             'rootcellar_controller_reconcile_seconds_count{controller="things",result="config"} 1.0' in text
         )
         assert 'rootcellar_controller_retries_total{controller="things"} 1.0' in text
+        assert 'rootcellar_controller_queue_depth{controller="things"} 0.0' in text
+        assert 'rootcellar_controller_queue_oldest_seconds{controller="things"} 0.0' in text
+        assert 'rootcellar_watch_silence_seconds{kind="controlledthings"}' in text
+        assert "rootcellar_controller_leader 1.0" in text
+        assert probe(scene, "/readyz") == (200, "ok\n")
 
 
 def test_a_bug_is_told_with_its_place_and_tried_again(things, control_plane, namespace):
@@ -471,6 +477,9 @@ def test_probes_say_what_is_not_known_yet_and_what_leads(things, control_plane, 
     assert probe(scene, "/healthz") == (200, "ok\n")
     assert probe(scene, "/other")[0] == 404
     assert 'rootcellar_watch_objects{kind="controlledthings"} 0.0' in probe(scene, "/metrics")[1]
+    with pytest.raises(ConfigError) as caught:
+        HealthServer("127.0.0.1", scene.manager.http.port, checks={}, metrics=bytes)
+    assert caught.value.hint == "is the port taken?"
     scene.manager.http.stop()
 
 

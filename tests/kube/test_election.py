@@ -172,6 +172,18 @@ def test_a_reconcile_that_never_ends_does_not_outlive_the_lease(contend, writers
     assert first.logged("aborted")
 
 
+def test_an_orderly_end_that_cannot_wait_any_longer_leaves_the_lease_to_expire(
+    contend, writers, control_plane, namespace
+):
+    control_plane.client.create(THINGS, body("hang"), namespace)
+    first = contend("first", "--hang")
+    writers.wait("first")
+    assert first.end(signal.SIGTERM) == 0
+    assert first.logged("stopped")
+    assert not first.logged("lease-released")
+    assert control_plane.client.get(LEASES, LEASE, namespace).spec.holder_identity == "first"
+
+
 def taken_by(holder, client, namespace):
     """Whoever deletes a lease and makes one anew, before its holder does."""
     made = {"metadata": {"name": LEASE}, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 3}}

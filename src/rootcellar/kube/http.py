@@ -26,8 +26,9 @@ class HealthServer:
     def __init__(
         self, host: str, port: int, *, checks: Mapping[str, Callable[[], str]], metrics: Callable[[], bytes]
     ) -> None:
+        everywhere = "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104  probes come from outside
         try:
-            self._server = _Server((host or "::", port), _Handler)
+            self._server = _Server((host or everywhere, port), _Handler)
         except OSError as error:
             raise ConfigError(
                 f"cannot serve on {host}:{port}: {(error.strerror or str(error)).lower()}",
