@@ -64,7 +64,7 @@ class ApiServer(Server):
         directory.mkdir(parents=True, exist_ok=True)
         self.signing_key = directory / "service-accounts.key"
         self._public_key = directory / "service-accounts.pub"
-        _write_signing_key(self.signing_key, self._public_key)
+        write_signing_key(self.signing_key, self._public_key)
 
     def start(self) -> None:
         """Start it, or start it again, and wait until it is ready."""
@@ -177,12 +177,15 @@ class ServiceAccount:
 
 
 class ControlPlane(AbstractContextManager["ControlPlane"]):
-    """An API server and all it takes to reach it.  `api_server` is None where it is not ours to restart."""
+    """An API server and all it takes to reach it.  `api_server` and `etcd`, which has its objects, are None
+    where they are not ours to restart and to write to.
+    """
 
     def __init__(self, directory: Path) -> None:
         """Raises UnavailableError."""
         self.directory = directory
         self.api_server: ApiServer | None = None
+        self.etcd: Etcd | None = None
         self._named = os.environ.get("TESTBED_KUBECONFIG")
         self._made: list[str] = []
         self._names = count(1)
@@ -200,7 +203,7 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         programs = binaries.kubernetes()
         tls = Authority(self.directory / "tls")
         self._admin = tls.client("admin", organization="system:masters")
-        etcd = self._etcds.start("3.6", "kubernetes")
+        etcd = self.etcd = self._etcds.start("3.6", "kubernetes")
         self.servers.append(etcd)
         api_server = self.api_server = ApiServer(programs, self.directory, tls, etcd)
         self.servers.append(api_server)
@@ -279,7 +282,8 @@ def _has_account(client: KubeClient, namespace: str) -> bool:
     return True
 
 
-def _write_signing_key(private: Path, public: Path) -> None:
+def write_signing_key(private: Path, public: Path) -> None:
+    """Make the pair of keys that tokens of service accounts are signed and verified with."""
     key = ec.generate_private_key(ec.SECP256R1())
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()))
     private.chmod(0o600)

@@ -38,6 +38,13 @@ class CutDown:
 
 
 @dataclass(frozen=True)
+class Freeze:
+    """Pass so many bytes of the answer on, then none, and keep the connection open: a peer that vanished."""
+
+    after: int = 0
+
+
+@dataclass(frozen=True)
 class Reset:
     """Refuse the request with a reset before the server sees it."""
 
@@ -66,7 +73,7 @@ def refusal(status, code, *, headers=b""):
 @dataclass
 class Rule:
     when: bytes
-    fault: CutUp | CutDown | Reset | Stall | Answer
+    fault: CutUp | CutDown | Freeze | Reset | Stall | Answer
     left: float
 
 
@@ -76,6 +83,7 @@ class Connection:
     server: socket.socket
     up: float = float("inf")
     down: float = float("inf")
+    kept: bool = False
     silent: bool = False
     closed: threading.Event = field(default_factory=threading.Event)
 
@@ -179,8 +187,8 @@ class Proxy:
                     break
                 if isinstance(fault, CutUp):
                     connection.up = fault.after
-                elif isinstance(fault, CutDown):
-                    connection.down = fault.after
+                elif isinstance(fault, CutDown | Freeze):
+                    connection.down, connection.kept = fault.after, isinstance(fault, Freeze)
                 elif isinstance(fault, Stall):
                     connection.silent = True
                 if connection.silent:
@@ -198,6 +206,9 @@ class Proxy:
                 interim = block.startswith(b"HTTP/1.1 100")
                 if not interim and len(block) >= connection.down:
                     connection.client.sendall(block[: int(connection.down)])
+                    if connection.kept:
+                        connection.closed.wait()
+                        return
                     # A reset would take away what the client has not read yet; the end of the stream does
                     # not.
                     connection.client.shutdown(socket.SHUT_WR)

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import msgspec
 import urllib3
+from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError
 
 from rootcellar.errors import KubeError, KubeUnavailableError
@@ -36,7 +37,7 @@ class Connection:
     def __init__(self, access: Access, timeout: float) -> None:
         self.url = access.url
         self._access = access
-        self._seconds = timeout
+        self._timeout = urllib3.Timeout(connect=min(_CONNECT_SECONDS, timeout), read=timeout)
         self._lock = threading.Lock()
         self._pool: urllib3.PoolManager | None = None
         self._stamp: tuple[object, ...] = ()
@@ -66,8 +67,14 @@ class Connection:
         return self._answer(method, path, verb, query or {}, content, headers).data
 
     def open(self, path: str, verb: str, query: Mapping[str, str], *, timeout: float) -> BaseHTTPResponse:
-        """An answer that is still coming; close it.  Raises as `ask` does."""
-        return self._answer("GET", path, verb, query, None, {}, stream_timeout=timeout)
+        """An answer that is still coming; close it.  `timeout` is for what comes after its head.
+
+        Raises as `ask` does.
+        """
+        response = self._answer("GET", path, verb, query, None, {}, is_stream=True)
+        if isinstance(under := response.connection, HTTPConnection) and under.sock is not None:
+            under.sock.settimeout(timeout)
+        return response
 
     def _answer(
         self,
@@ -78,11 +85,10 @@ class Connection:
         body: bytes | None,
         headers: Mapping[str, str],
         *,
-        stream_timeout: float | None = None,
+        is_stream: bool = False,
     ) -> BaseHTTPResponse:
         asked = urlencode({name: value for name, value in query.items() if value})
         always = {"User-Agent": "rootcellar", "Accept": "application/json", **self._access.authorization()}
-        seconds = stream_timeout or self._seconds
         pool = self._connections()
         with self.translated(verb, path):
             response = pool.request(
@@ -92,8 +98,8 @@ class Connection:
                 headers={**always, **headers},
                 retries=False,
                 redirect=False,
-                timeout=urllib3.Timeout(connect=min(_CONNECT_SECONDS, seconds), read=seconds),
-                preload_content=stream_timeout is None,
+                timeout=self._timeout,
+                preload_content=not is_stream,
             )
             if response.status < 300:
                 return response

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_STOP_SECONDS = 5.0
+_STOP_SECONDS = 2.0
 _log = logging.getLogger(__name__)
 
 
@@ -107,9 +107,9 @@ class Reflector(Generic[T]):
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the watch; no listener is called any more once the thread has ended.  A request that hangs is
-        left to its own timeout.
+    def stop(self, wait: float = _STOP_SECONDS) -> None:
+        """End the watch, and wait for the thread's end, after which no listener is called any more.  One
+        that hangs in a request is left to its own timeout: then no listener is called either.
         """
         self._stopped.set()
         with self._lock:
@@ -117,7 +117,11 @@ class Reflector(Generic[T]):
         if watch is not None:
             watch.close()
         if self._thread.ident is not None:
-            self._thread.join(_STOP_SECONDS)
+            self._thread.join(wait)
+
+    def is_alive(self) -> bool:
+        """Whether the thread runs, even if only to its end."""
+        return self._thread.is_alive()
 
     def wait_synced(self, timeout: float) -> bool:
         """Whether a first list is whole, within so many seconds."""
@@ -214,6 +218,8 @@ class Reflector(Generic[T]):
 
     def _watched(self) -> None:
         """One watch from where we are, to its end."""
+        if self._stopped.is_set():
+            return
         pace = self._pace
         seconds = pace.window * (1 + random.random())  # noqa: S311  not a secret
         began, self._is_doubtful = time.monotonic(), True

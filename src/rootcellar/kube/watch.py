@@ -81,17 +81,21 @@ class Watch:
             self._response.shutdown()
 
     def __iter__(self) -> Iterator[Event]:
-        rest = b""
+        parts: list[bytes] = []
         while block := self._block():
-            *lines, rest = (rest + block).split(b"\n")
-            if len(rest) > _LONGEST:
-                raise self._unreadable(f"a line of more than {_LONGEST >> 20} MiB")
+            parts.append(block)
+            if b"\n" not in block:
+                if sum(map(len, parts)) > _LONGEST:
+                    raise self._unreadable(f"a line of more than {_LONGEST >> 20} MiB")
+                continue
+            *lines, rest = b"".join(parts).split(b"\n")
+            parts = [rest]
             for line in lines:
                 if self._closed.is_set():
                     return
                 if line.strip():
                     yield self._event(line)
-        if rest.strip() and not self._closed.is_set():
+        if b"".join(parts).strip() and not self._closed.is_set():
             raise self._unreadable("an answer that ends in the middle of a line")
 
     def _block(self) -> bytes:
