@@ -29,7 +29,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 help:  ## this list
-	@sed -En 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' Makefile | expand -t 16
+	@sed -En 's/^([a-z0-9-]+):[^#]*## (.*)/\1\t\2/p' Makefile | expand -t 16
 
 setup: .venv/.project  ## the environment for development, in .venv
 demo: .venv-demo/.project  ## a real etcd, real backups, a disaster, a restore to the second before it, the proof
@@ -56,6 +56,15 @@ soak: .venv/.project testbed  ## agents beside a real cluster under random fault
 	$(BIN)/python -m tests.soak.run --seconds $(or $(SOAK_SECONDS),600) $(SOAK)
 bench-agent: .venv/.project testbed  ## the agent at rest and under 10,000 events/s; BENCH=... goes to benchmarks/agent.py
 	$(BIN)/python -m benchmarks.agent $(BENCH)
+e2e: .venv/.project testbed  ## real pods on a node of Kubernetes that the test makes; needs root; E2E=... goes to pytest
+	@$(BIN)/python -m testbed.cluster_programs || echo "tests that need what is missing will be skipped, or fail where CI is set"
+	$(BIN)/pytest -m e2e --timeout=900 tests/e2e $(E2E)
+cluster: .venv/.project  ## a Kubernetes cluster with a node, until Ctrl-C; needs root; CLUSTER="--load image.tar" adds images
+	@$(BIN)/python -m testbed.cluster_programs
+	@$(BIN)/python -m testbed.cluster $(CLUSTER)
+image: .venv/.project  ## our image as a docker-archive, in IMAGE (dist/rootcellar.tar), without a container engine
+	@mkdir -p dist
+	@$(BIN)/python -m testbed.image_ours $(or $(IMAGE),dist/rootcellar.tar)
 test-long: .venv/.project testbed  ## the tests that take minutes: whole matrices, every byte of every format
 	$(PYTEST) -m long --timeout=3600
 test-newest: .venv-newest/.project  ## the tests that start no server, on the newest Python of this machine
@@ -69,11 +78,14 @@ lock: .venv/.uv  ## pin the newest versions that pyproject.toml allows
 	compile uv requirements/uv.in; \
 	compile dev pyproject.toml --extra s3 --extra azure --extra gcs --extra swift --extra oss --extra kube --group dev; \
 	compile runtime pyproject.toml --constraints requirements/dev.txt; \
+	compile image pyproject.toml --extra s3 --extra azure --extra gcs --extra swift --extra oss --extra kube \
+	  --constraints requirements/dev.txt; \
+	compile build --group build --constraints requirements/dev.txt; \
 	compile demo --group demo --constraints requirements/dev.txt; \
 	for group in gen testbed fake-gcs swift go; do compile "$$group" --group "$$group"; done
 newest:
 	@echo $(NEWEST)
-.PHONY: newest help setup demo test testbed check fmt fuzz bench bench-agent soak test-long test-newest gen lock
+.PHONY: newest help setup demo test testbed check fmt fuzz bench bench-agent soak e2e cluster image test-long test-newest gen lock
 
 # The rules of an environment: $(1) its directory, $(2) its Python, $(3) its requirement files.
 #   .uv         it exists and has uv, the installer

@@ -13,14 +13,13 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from testbed import golang, kubernetes_binaries, swift
+from testbed import debian, golang, kubernetes_binaries, swift
 from testbed.cache import REQUIREMENTS, ROOT, UnavailableError, digest, install_wheels, made, run
 
 if TYPE_CHECKING:
@@ -123,22 +122,7 @@ def _made_etcd(line: str) -> Path:
 
 
 def _unpack_etcd(into: Path) -> None:
-    _unpack_debian(into, [f"{name}={LINES['3.4']}*" for name in ("etcd-server", "etcd-client")])
-
-
-def _unpack_debian(into: Path, packages: list[str]) -> None:
-    """Fetch Debian's packages as any user, without installing them."""
-    with tempfile.TemporaryDirectory() as fetched:
-        try:
-            run("apt-get", "download", *packages, cwd=Path(fetched))
-        except UnavailableError:
-            # A fresh machine has no package lists yet: read them into a place of our own.
-            (Path(fetched) / "lists" / "partial").mkdir(parents=True)
-            private = ("-o", f"Dir::State::Lists={fetched}/lists", "-o", f"Dir::Cache={fetched}/cache")
-            run("apt-get", *private, "update")
-            run("apt-get", *private, "download", *packages, cwd=Path(fetched))
-        for package in Path(fetched).glob("*.deb"):
-            run("dpkg", "-x", package, into)
+    debian.unpack(into, [f"{name}={LINES['3.4']}*" for name in ("etcd-server", "etcd-client")])
 
 
 @_remembered
@@ -226,7 +210,7 @@ def _from_prometheus(program: str) -> Path:
         return Path(on_path)
 
     def unpack(into: Path) -> None:
-        _unpack_debian(into, [f"prometheus={PROMETHEUS}*"])
+        debian.unpack(into, [f"prometheus={PROMETHEUS}*"])
 
     return made(f"prometheus-{PROMETHEUS}-debian", unpack) / "usr" / "bin" / program
 

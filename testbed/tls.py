@@ -42,6 +42,10 @@ class Authority:
             f"client-{common_name}", identity, common_name=common_name, organization=organization
         )
 
+    def serving(self, name: str, *identities: str) -> KeyPair:
+        """One more server's certificate, for these names and addresses."""
+        return self._issue(name, *identities)
+
     def _issue(
         self, name: str, *identities: str, common_name: str | None = None, organization: str | None = None
     ) -> KeyPair:

@@ -1,0 +1,3 @@
+module rootcellar.dev/testbed/pause
+
+go 1.24
