@@ -11,6 +11,7 @@ from rootcellar.kube.reflector import Reflector
 from rootcellar.operator.backupentry.reconcile import EntryReconciler, EntrySettings
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, BackupEntry
 from rootcellar.operator.shared.operation import orders
+from rootcellar.operator.shared.removal import Removals
 from rootcellar.operator.shared.secrets import SECRETS
 from rootcellar.operator.shared.subject import Ground
 
@@ -38,7 +39,7 @@ def add_entry_controller(
         Ground(manager.client, manager.writer(NAME), manager.events(f"rootcellar.dev/{NAME}"), log),
         settings,
         others=lambda secret: entries.cache.by(_SECRET, reference(secret)),
-        may_write=manager.may_write,
+        removals=Removals(manager.may_write),
     )
     watches = [Watch(entries, orders(settings.types, settings.classes, ignore_annotation=ignore_annotation))]
     if ignore_annotation:

@@ -7,7 +7,7 @@ but that is left in it: foreign keys, labels and annotations go.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,6 +23,7 @@ from rootcellar.operator.shared.secrets import (
     PURPOSE,
     TOKEN_RENEWED,
     TOKEN_REQUESTOR,
+    Contents,
 )
 
 if TYPE_CHECKING:
@@ -34,14 +35,6 @@ if TYPE_CHECKING:
 _BUCKET, _TOKEN = "bucketName", "token"
 HOST_PATH = "/etc/gardener/local-backupbuckets"
 """Where buckets of the type `local` are mounted in the containers, by default."""
-
-
-class Contents(NamedTuple):
-    """What is to be in a secret, and nothing else."""
-
-    data: dict[str, bytes]
-    labels: dict[str, str]
-    annotations: dict[str, str]
 
 
 def etcd_backup(

@@ -12,22 +12,22 @@ on from where it was in this process, from the beginning in another.
 
 from __future__ import annotations
 
-import base64
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from rootcellar.errors import KubeNotFoundError, LockedError, NotFoundError, RootcellarError, StoreError
+from rootcellar.errors import KubeNotFoundError, LockedError, NotFoundError, RootcellarError
 from rootcellar.kube.kinds import Key, untyped
 from rootcellar.kube.steps import Done, Outcome, Requeue, Step, run
-from rootcellar.operator.backupentry.etcd_backup import Contents, etcd_backup, is_theirs
+from rootcellar.operator.backupentry.etcd_backup import etcd_backup, is_theirs
 from rootcellar.operator.backupentry.names import EntryName, parse
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, DEFINITION, BackupEntry
 from rootcellar.operator.shared.gardener import SHOOT_UID, Ask, ConditionStatus, OperationType, State
 from rootcellar.operator.shared.operation import is_ours
 from rootcellar.operator.shared.place import Asked, Place, located
 from rootcellar.operator.shared.secrets import SECRETS
-from rootcellar.operator.shared.status import Finding
+from rootcellar.operator.shared.status import Finding, sentence
 from rootcellar.operator.shared.subject import Ground, SeenSecret, Subject
 from rootcellar.stores.admin.codes import codes
 from rootcellar.stores.admin.opening import open_admin
@@ -37,17 +37,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
-    from rootcellar.stores.admin.values import Deletion
+    from rootcellar.operator.shared.removal import Removals
 
 FINALIZER: Final = "extensions.gardener.cloud/backupentry"
 HELD: Final = "rootcellar.dev/hold"
 """The annotation that forbids the deletion of an entry's objects; its value says why."""
 REACHABLE: Final = "BucketReachable"
-PENDING: Final = "ObjectsPendingDeletion"
 
 _NAMESPACES = untyped("", "v1", "namespaces", is_namespaced=False)
-_SLICE = timedelta(seconds=60)
-"""How long one reconcile deletes objects before others of the same worker have their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +87,7 @@ class EntryReconciler:
     ground: Ground
     settings: EntrySettings
     others: Callable[[Key], Iterable[Key]]
-    may_write: Callable[[], bool]
-    _deletions: dict[str, Deletion] = field(default_factory=dict)
+    removals: Removals
 
     def reconcile(self, key: Key) -> Outcome:
         """Raises what went wrong, after it was told in the status where that is to be."""
@@ -123,14 +119,14 @@ class EntryReconciler:
         match operation:
             case OperationType.MIGRATE:
                 return [
-                    Step("begin", _begin),
+                    Step("begin", lambda each: each.subject.begin()),
                     Step("give up", self._give_up),
                 ]
             case OperationType.DELETE:
                 return [
                     Step("finalizer", _finalized),
                     Step("grace", self._grace),
-                    Step("begin", _begin_deletion),
+                    Step("begin", lambda each: each.subject.begin_deletion()),
                     Step("credentials", self._credentials_or_let_go),
                     Step("hold", _refuse_held),
                     Step("etcd-backup", self._delete_secret),
@@ -140,7 +136,7 @@ class EntryReconciler:
             case _:
                 return [
                     Step("finalizer", lambda each: each.subject.hold()),
-                    Step("begin", _begin),
+                    Step("begin", lambda each: each.subject.begin()),
                     Step("credentials", _credentials),
                     Step("etcd-backup", self._deploy_secret),
                     Step("bucket", self._probe),
@@ -155,29 +151,12 @@ class EntryReconciler:
             return
         key = Key(namespace, each.name.secret)
         try:
-            there = SeenSecret.read(self.ground, key)
+            there = SeenSecret.read(self.ground, key).secret
         except KubeNotFoundError:
             there = None
-        wanted = etcd_backup(
-            each.entry,
-            each.credentials.secret,
-            there.secret if there else None,
-            host_path=self.settings.host_path,
-        )
-        if there is None:
-            self.ground.writer.create(SECRETS, _manifest(key, wanted), namespace)
-        else:
-            # Others renew tokens in it meanwhile: only the very version that was read is changed.
-            self.ground.writer.patch(SECRETS, key, _patch(wanted, there), there.raw, only_this=True)
-        each.subject.write_status(
-            {
-                "providerStatus": {
-                    "apiVersion": "rootcellar.dev/v1alpha1",
-                    "kind": "BackupEntryStatus",
-                    "etcdBackup": {"namespace": namespace, "name": key.name},
-                }
-            }
-        )
+        wanted = etcd_backup(each.entry, each.credentials.secret, there, host_path=self.settings.host_path)
+        each.subject.put_secret(key, wanted)
+        each.subject.write_status({"providerStatus": _told(key)})
 
     def _namespace(self, name: EntryName) -> str | None:
         """The control plane's.  None where it is not there, is about to go, or is another shoot's (made anew
@@ -203,8 +182,8 @@ class EntryReconciler:
             next(iter(open_store(place.below(each.name.prefix), credentials=place.credentials).list()), None)
         except RootcellarError as error:
             why = "BucketMissing" if isinstance(error, NotFoundError) else "NotReadable"
-            finding = Finding(REACHABLE, ConditionStatus.FALSE, why, _sentence(error), codes(error))
-            each.subject.tell(why, "ProbeBucket", _sentence(error), warning=True)
+            finding = Finding(REACHABLE, ConditionStatus.FALSE, why, sentence(error), codes(error))
+            each.subject.tell(why, "ProbeBucket", sentence(error), warning=True)
         else:
             finding = Finding(
                 REACHABLE, ConditionStatus.TRUE, "Readable", "The entry's objects can be listed."
@@ -229,7 +208,7 @@ class EntryReconciler:
     def _give_up(self, each: _Run) -> None:
         each.subject.acts = True
         each.subject.succeed()
-        self._let_secret_go(each)
+        each.subject.let_secret_go(self.others)
         each.subject.let_all_go()
         each.subject.refresh()
         each.subject.drop_order()
@@ -272,51 +251,20 @@ class EntryReconciler:
             self.ground.writer.delete(SECRETS, found.key, found.raw)
 
     def _delete_objects(self, each: _Run) -> Outcome | None:
-        """A slice of time at once; a bucket that is gone has nothing left in it."""
-        uid = each.entry.metadata.uid
+        """A bucket that is gone has nothing left in it."""
         place = self._place(each)
-        until = self.ground.now() + _SLICE
+        admin = open_admin(place.url, credentials=place.credentials)
+        delete = partial(admin.delete_objects, each.name.prefix)
         try:
-            found = open_admin(place.url, credentials=place.credentials).delete_objects(
-                each.name.prefix,
-                go_on=self._deletions.get(uid),
-                stop=lambda: self.ground.now() >= until or not self.may_write(),
-            )
+            return self.removals.go_on(each.subject, f"{each.name.prefix}/", delete)
         except NotFoundError:
-            self._deletions.pop(uid, None)
+            self.removals.forget(each.entry.metadata.uid)
             return None
-        if not found.complete:
-            self._deletions[uid] = found
-            each.subject.begin(
-                progress=min(99, 1 + found.deleted // 1000),
-                doing=f"Deleting the BackupEntry: {found.deleted} objects are gone",
-            )
-            return Requeue(0)
-        self._deletions.pop(uid, None)
-        if not found.gone:
-            raise self._left(each, found)
-        return None
-
-    def _left(self, each: _Run, found: Deletion) -> StoreError:
-        if found.failures:
-            key, error = next(iter(found.examples.items()))
-            return type(error)(f"{found.failures} objects could not be deleted, such as {key}: {error}")
-        when = f"until {found.latest:%Y-%m-%dT%H:%M:%SZ}" if found.latest else "by a legal hold"
-        text = f"{found.locked} objects below {each.name.prefix}/ are locked {when}"
-        each.subject.find([Finding(PENDING, ConditionStatus.TRUE, "Locked", text)])
-        return LockedError(text, hint="the bucket's retention has to end first; this is tried again")
 
     def _let_go(self, each: _Run) -> None:
         each.subject.succeed()
-        self._let_secret_go(each)
+        each.subject.let_secret_go(self.others)
         each.subject.let_go()
-
-    def _let_secret_go(self, each: _Run) -> None:
-        """Unless another entry still needs it."""
-        reference = each.entry.spec.secret_ref
-        users = set(self.others(Key(reference.namespace, reference.name))) - {each.subject.key}
-        if not users:
-            each.subject.let_secret_go()
 
 
 def _is_given_up(subject: Subject[BackupEntry]) -> bool:
@@ -329,30 +277,20 @@ def _is_given_up(subject: Subject[BackupEntry]) -> bool:
     )
 
 
-def _begin(each: _Run) -> None:
-    each.subject.begin()
-
-
-def _begin_deletion(each: _Run) -> None:
-    last = each.entry.status.last_operation
-    under_way = last is not None and (last.type, last.state) == (OperationType.DELETE, State.PROCESSING)
-    if not under_way:  # its progress would be lost
-        each.subject.begin()
-
-
 def _credentials(each: _Run) -> None:
-    try:
-        each.seen = each.subject.hold_secret()
-    except KubeNotFoundError as error:
-        # The status stays at Processing, as Gardener's tests demand; an event says why.
-        each.subject.tell("SecretMissing", "ReadCredentials", error.message, warning=True)
-        raise
+    each.seen = each.subject.hold_secret()
     each.subject.acts = True
 
 
 def _succeed(each: _Run) -> None:
     each.subject.succeed()
     each.subject.drop_order()
+
+
+def _told(key: Key) -> dict[str, Any]:
+    """Where the secret is, for whoever looks at the entry."""
+    where = {"namespace": key.namespace, "name": key.name}
+    return {"apiVersion": "rootcellar.dev/v1alpha1", "kind": "BackupEntryStatus", "etcdBackup": where}
 
 
 def _finalized(each: _Run) -> Outcome | None:
@@ -366,38 +304,3 @@ def _refuse_held(each: _Run) -> None:
             f"the entry is held{f': {why}' if why else ''}",
             hint=f"remove the annotation {HELD} and its objects are deleted",
         )
-
-
-def _sentence(error: RootcellarError) -> str:
-    return f"{error.message}{f' ({error.hint})' if error.hint else ''}"
-
-
-def _encoded(contents: Contents) -> dict[str, str]:
-    return {name: base64.b64encode(value).decode() for name, value in contents.data.items()}
-
-
-def _manifest(key: Key, wanted: Contents) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "name": key.name,
-            "namespace": key.namespace,
-            "labels": wanted.labels,
-            "annotations": wanted.annotations,
-        },
-        "type": "Opaque",
-        "data": _encoded(wanted),
-    }
-
-
-def _patch(wanted: Contents, there: SeenSecret) -> dict[str, Any]:
-    """What is foreign in it goes, by name."""
-    meta = there.secret.metadata
-    return {
-        "data": {**dict.fromkeys(there.secret.data), **_encoded(wanted)},
-        "metadata": {
-            "labels": {**dict.fromkeys(meta.labels), **wanted.labels},
-            "annotations": {**dict.fromkeys(meta.annotations), **wanted.annotations},
-        },
-    }

@@ -13,6 +13,10 @@ HEARTBEAT: Final = "gardener-extension-heartbeat"
 """The Lease by which gardenlet sees that an extension lives, beside it."""
 GENERATED: Final = "generatedSecrets"
 """Where a right holds that is about generated secrets: the namespaces that the chart is told."""
+WATCHED: Final = "watchedSecrets"
+"""Everywhere, but only for an operator that acts without the annotation that asks: it has to see for itself
+when credentials change, and so reads all secrets there are.
+"""
 
 RIGHTS: Final = (
     Right.to(LEASES, "create", why="to stand for election, and to show that it lives", where=OWN),

@@ -77,8 +77,7 @@ def failed(
     step: str = "",
 ) -> dict[str, Any]:
     """It was tried and failed at `step`; it is tried again.  The hint of an error is part of its text."""
-    hint = getattr(error, "hint", None)
-    text = f"Error {_VERBS[operation][2]} {noun}: {error}{f' ({hint})' if hint else ''}"
+    text = f"Error {_VERBS[operation][2]} {noun}: {sentence(error)}"
     return {
         "lastOperation": _operation(operation, State.ERROR, 50, text, at),
         "lastError": {
@@ -89,6 +88,12 @@ def failed(
         },
         "observedGeneration": generation,
     }
+
+
+def sentence(error: Exception) -> str:
+    """An error with its hint."""
+    hint = getattr(error, "hint", None)
+    return f"{error}{f' ({hint})' if hint else ''}"
 
 
 def _operation(

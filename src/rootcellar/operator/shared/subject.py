@@ -17,13 +17,13 @@ from rootcellar.kube.events import Regarding
 from rootcellar.kube.kinds import Key
 from rootcellar.kube.steps import reached
 from rootcellar.operator.shared import status
-from rootcellar.operator.shared.gardener import OPERATION, Ask, OperationType
+from rootcellar.operator.shared.gardener import OPERATION, Ask, OperationType, State
 from rootcellar.operator.shared.operation import operation_of
-from rootcellar.operator.shared.secrets import SECRETS, Secret
+from rootcellar.operator.shared.secrets import SECRETS, Contents, Secret
 from rootcellar.stores.admin.codes import codes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rootcellar.kube.client import KubeClient
     from rootcellar.kube.events import Events
@@ -111,6 +111,18 @@ class Subject(Generic[E]):
         """Whether it waits for us before it goes."""
         return self._finalizer in self.object.metadata.finalizers
 
+    def put_secret(self, key: Key, contents: Contents) -> None:
+        """Have a secret of ours be so.  Others write into it meanwhile (they renew tokens): what is changed
+        is the very version that was read, or KubeConflictError.
+        """
+        try:
+            there = SeenSecret.read(self.ground, key)
+        except KubeNotFoundError:
+            self.ground.writer.create(SECRETS, contents.manifest(key), key.namespace)
+        else:
+            patch = contents.patch(there.secret)
+            self.ground.writer.patch(SECRETS, key, patch, there.raw, only_this=True)
+
     # orders
 
     def take_order(self) -> None:
@@ -153,6 +165,12 @@ class Subject(Generic[E]):
                 self.operation, self._noun(self.operation), self._moment(), progress=progress, doing=doing
             )
         )
+
+    def begin_deletion(self) -> None:
+        """As `begin`, but one that is under way keeps its progress."""
+        last = self.object.status.last_operation
+        if last is None or (last.type, last.state) != (OperationType.DELETE, State.PROCESSING):
+            self.begin()
 
     def succeed(self, **more: Any) -> None:
         """`more` are other fields of the status, of the same write."""
@@ -206,14 +224,26 @@ class Subject(Generic[E]):
         return SeenSecret.read(self.ground, Key(reference.namespace, reference.name))
 
     def hold_secret(self) -> SeenSecret:
-        """The same with our finalizer on it: credentials must not go before what they open."""
-        seen = self.secret()
+        """The same with our finalizer on it: credentials must not go before what they open.  Where there is
+        none the status stays at Processing, as Gardener's tests demand, and an event says why.
+        """
+        try:
+            seen = self.secret()
+        except KubeNotFoundError as error:
+            self.tell("SecretMissing", "ReadCredentials", error.message, warning=True)
+            raise
         if self.ground.writer.add_finalizer(SECRETS, seen.key, self._finalizer, seen.raw):
             seen = self.secret()
         return seen
 
-    def let_secret_go(self) -> None:
-        """Take our finalizer off it, read anew: others change secrets at any time.  None there is fine."""
+    def let_secret_go(self, others: Callable[[Key], Iterable[Key]]) -> None:
+        """Take our finalizer off it, read anew: others change secrets at any time.  None there is fine.
+
+        It stays where `others`, the objects of our kind that refer to a secret, has more than this one.
+        """
+        reference = self.object.spec.secret_ref
+        if set(others(Key(reference.namespace, reference.name))) - {self.key}:
+            return
         try:
             seen = self.secret()
         except KubeNotFoundError:

@@ -1,0 +1,204 @@
+"""The life of BackupBuckets beside a real API server and a real S3."""
+
+import itertools
+from datetime import timedelta
+
+import pytest
+
+from rootcellar.operator.backupbucket.controller import add_bucket_controller
+from rootcellar.operator.backupbucket.reconcile import DRY_RUN, EMPTY, FINALIZER, BucketSettings
+from rootcellar.operator.backupbucket.types import BACKUP_BUCKETS
+from rootcellar.operator.backupentry.types import BACKUP_ENTRIES
+from tests.kube.things import wait_until
+from tests.operator.conftest import Kubectl, Operator, data_of, keys_of
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def scene(served, bucket, tmp_path):
+    return Scene(served, bucket, tmp_path)
+
+
+class Scene(Kubectl):
+    """A garden namespace with a secret, and the name of a bucket that is not there yet."""
+
+    def __init__(self, control_plane, bucket, directory):
+        super().__init__(control_plane, BACKUP_BUCKETS, control_plane.new_namespace())
+        self.control_plane, self.directory = control_plane, directory
+        self.there, self.s3 = bucket, bucket.client()
+        self.name = f"made-{next(_numbers)}-{bucket.name}"
+        self.keys = keys_of(bucket)
+        self.secret("backup", self.keys)
+        self.class_ = self.namespace  # of this test's own: all objects are in one API server
+
+    def spec(self, **more):
+        return {
+            "type": "S3",
+            "class": self.class_,
+            "region": self.there.region,
+            "secretRef": {"name": "backup", "namespace": self.namespace},
+            **more,
+        }
+
+    def operator(self, *, owner="a cluster", again=timedelta(hours=12)):
+        settings = BucketSettings(
+            types={"S3", "local", "aws"},
+            classes={self.class_},
+            owner=owner,
+            directory=self.directory,
+            tokens=self.directory,
+            again=again,
+        )
+        return Operator(
+            self.control_plane, lambda manager, log: add_bucket_controller(manager, settings, log=log)
+        )
+
+    def buckets(self):
+        return {each["Name"] for each in self.s3.list_buckets()["Buckets"]}
+
+    def entry(self, name, bucket):
+        entries = Kubectl(self.control_plane, BACKUP_ENTRIES, self.namespace)
+        entries.create(
+            name,
+            {
+                "type": "S3",
+                "class": "nobody",
+                "region": "x",
+                "bucketName": bucket,
+                "secretRef": {"name": "backup", "namespace": self.namespace},
+            },
+        )
+        return entries
+
+    def finalizers(self):
+        return self.read_secret("backup")["metadata"].get("finalizers", [])
+
+
+def test_a_bucket_is_made_told_and_deleted_again(scene):
+    with scene.operator() as operator:
+        scene.create(scene.name, scene.spec())
+        found = scene.stands(scene.name, "Create", "Succeeded")
+        assert scene.name in scene.buckets()
+        assert found["metadata"]["finalizers"] == scene.finalizers() == [FINALIZER]
+        assert found["status"]["observedGeneration"] == 1
+        assert {"lastError", "providerStatus", "generatedSecretRef"}.isdisjoint(found["status"])
+        assert {each["type"]: each["status"] for each in found["status"]["conditions"]}[
+            "RetentionLocked"
+        ] == "False"
+        operator.rest()
+        before = scene.get(scene.name)
+        scene.ask(scene.name, "reconcile")
+        wait_until(lambda: "annotations" not in scene.get(scene.name)["metadata"], "the order is taken")
+        after = scene.stands(scene.name, "Reconcile", "Succeeded")
+        assert after["status"]["conditions"] == before["status"]["conditions"]
+
+        scene.delete(scene.name)
+        wait_until(lambda: scene.is_gone(scene.name), "it is gone")
+    assert scene.name not in scene.buckets()
+    assert scene.finalizers() == []
+
+
+def test_a_bucket_that_was_there_is_adopted_and_kept(scene):
+    scene.s3.put_object(Bucket=scene.there.name, Key="theirs", Body=b"x")
+    with scene.operator():
+        scene.create(scene.there.name, scene.spec())
+        scene.stands(scene.there.name, "Create", "Succeeded")
+        scene.delete(scene.there.name)
+        wait_until(lambda: scene.is_gone(scene.there.name), "it is gone")
+    listed = scene.s3.list_objects_v2(Bucket=scene.there.name)["Contents"]
+    assert [each["Key"] for each in listed] == ["theirs"], "our mark went, the rest is left"
+
+
+def test_nothing_is_deleted_that_an_entry_or_anybody_s_objects_need(scene):
+    entry = f"shoot--{scene.namespace}--a--1"
+    with scene.operator():
+        scene.create(scene.name, scene.spec())
+        scene.stands(scene.name, "Create", "Succeeded")
+        entries = scene.entry(entry, scene.name)
+        scene.delete(scene.name)
+        found = scene.stands(scene.name, "Delete", "Error")
+        assert f"named by 1 BackupEntries, such as {entry}" in found["status"]["lastError"]["description"]
+        assert found["status"]["lastError"]["codes"] == ["ERR_INFRA_DEPENDENCIES"]
+        scene.s3.put_object(Bucket=scene.name, Key="left/object", Body=b"x")
+        entries.delete(entry)
+        wait_until(
+            lambda: "left/ lies in" in scene.get(scene.name)["status"]["lastError"]["description"], "left"
+        )
+        assert scene.name in scene.buckets()
+        scene.annotate(scene.name, **{EMPTY: "true"})
+        wait_until(lambda: scene.is_gone(scene.name), "it is gone")
+    assert scene.name not in scene.buckets()
+
+
+def test_of_two_seeds_on_one_bucket_the_first_that_goes_leaves_it(scene):
+    with scene.operator(owner="one seed"):
+        scene.create(scene.name, scene.spec())
+        scene.stands(scene.name, "Create", "Succeeded")
+    with scene.operator(owner="another"):
+        scene.ask(scene.name, "reconcile")
+        scene.stands(scene.name, "Reconcile", "Succeeded")
+        scene.delete(scene.name)
+        wait_until(lambda: scene.is_gone(scene.name), "it is gone")
+    assert scene.name in scene.buckets(), "the other seed's backups may lie in it"
+
+
+def test_wrong_credentials_are_told_and_their_mending_is_enough(scene):
+    scene.secret("backup", {**scene.keys, "secretAccessKey": "wrong"})
+    with scene.operator():
+        scene.create(scene.name, scene.spec())
+        found = scene.stands(scene.name, "Create", "Error")
+        assert found["status"]["lastError"]["codes"] == ["ERR_INFRA_UNAUTHORIZED"]
+        assert found["status"]["lastError"]["taskID"] == "bucket"
+        assert found["status"]["lastOperation"]["progress"] == 50
+        scene.secret("backup", scene.keys)
+        scene.stands(scene.name, "Create", "Succeeded")
+
+
+def test_a_typing_error_in_the_configuration_is_no_silent_default(scene):
+    config = {
+        "apiVersion": "aws.provider.extensions.gardener.cloud/v1alpha1",
+        "kind": "BackupBucketConfig",
+        "imutability": {},
+    }
+    with scene.operator():
+        scene.create(scene.name, scene.spec(type="aws", providerConfig=config))
+        found = scene.stands(scene.name, "Create", "Error")
+        assert "imutability" in found["status"]["lastError"]["description"]
+        assert found["status"]["lastError"]["codes"] == ["ERR_CONFIGURATION_PROBLEM"]
+    assert scene.name not in scene.buckets()
+
+
+def test_a_dry_run_tells_and_does_nothing(scene):
+    with scene.operator() as operator:
+        scene.create(scene.name, scene.spec(), **{DRY_RUN: "true"})
+        planned = lambda: {  # noqa: E731
+            each["type"]: each["message"]
+            for each in scene.get(scene.name).get("status", {}).get("conditions", [])
+        }.get("Planned", "")
+        wait_until(lambda: "would be made" in planned(), "the plan")
+        operator.rest()
+        found = scene.get(scene.name)
+        assert ("finalizers" in found["metadata"], "lastOperation" in found["status"]) == (False, False)
+        assert scene.name not in scene.buckets()
+        scene.annotate(scene.name, **{DRY_RUN: None, "gardener.cloud/operation": "reconcile"})
+        scene.stands(scene.name, "Create", "Succeeded")
+        assert not planned()
+
+
+def test_a_local_bucket_is_a_directory_with_an_empty_secret(scene):
+    garden = scene.namespace
+    annotations = {"backupbucket.extensions.gardener.cloud/generated-secret-namespace": garden}
+    scene.secret("backup", {})
+    with scene.operator():
+        scene.create(scene.name, scene.spec(type="local"), **annotations)
+        found = scene.stands(scene.name, "Create", "Succeeded")
+        assert (scene.directory / scene.name).is_dir()
+        name = f"generated-bucket-{scene.name}"
+        assert found["status"]["generatedSecretRef"] == {"name": name, "namespace": garden}
+        assert data_of(scene.read_secret(name)) == {}
+        scene.delete(scene.name)
+        wait_until(lambda: scene.is_gone(scene.name), "it is gone")
+    assert not (scene.directory / scene.name).exists()
+    with pytest.raises(Exception, match=name):
+        scene.read_secret(name)
