@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 import pytest
 
 from rootcellar.agent.defragment import ALWAYS, Threshold
-from rootcellar.agent.errands import prune_job, verify_job
+from rootcellar.agent.errands import prune_job
 from rootcellar.agent.jobs import Errand
+from rootcellar.agent.journal import Journal
 from rootcellar.agent.keeping import Folding, Growth, compact_job, defragment_job
 from rootcellar.agent.mirror import Mirror, fill
+from rootcellar.agent.proving import Proving
 from rootcellar.agent.schedule import Cron
 from rootcellar.backup.capture.full import FullOptions
 from rootcellar.backup.catalogue import names
@@ -110,11 +112,11 @@ def test_an_encrypted_chain_is_proven_with_the_configured_identities_and_folded_
     sealed(scene, full=True)
     scene.write(3)
     sealed(scene, full=False)
-    proofs = []
     ring = Keyring((KEY,))
-    job = verify_job(HOURLY, 4, scratch=None, etcd=None, proven=proofs.append, identities=lambda _store: ring)
-    assert "replayed" in once(job)
-    assert "without" not in once(job)
+    proving = Proving(Journal, lambda _store: ring)
+    told = once(proving.job("proof-replay", HOURLY, 4))
+    assert "replayed" in told
+    assert "without" not in told
     folding = Folding(names.ZSTD + names.AGE, (KEY.recipient,))
     told = once(compact_job(HOURLY, Growth(), folding, identities=lambda _store: ring))
     assert told.startswith("sealed/")
@@ -124,12 +126,12 @@ def test_an_encrypted_chain_is_proven_with_the_configured_identities_and_folded_
 def test_without_a_key_an_encrypted_chain_is_held_against_its_records_and_that_is_said(scene, once, tmp_path):
     scene.write(3)
     sealed(scene, full=True)
-    proofs = []
-    job = verify_job(HOURLY, 5, scratch=None, etcd=None, proven=proofs.append)
+    journal = Journal()
+    job = Proving(lambda: journal).job("proof-boot", HOURLY, 5)
     told = once(job)
     assert "listed, hash; nothing beyond" in told
     assert KEY.recipient.key_id in told
-    (proof,) = proofs
+    (proof,) = read_catalogue(scene.store).proofs
     assert {each.check: each.result for each in proof.findings} == {
         Check.LISTED: Result.PASSED,
         Check.HASH: Result.PASSED,
@@ -245,7 +247,7 @@ def test_a_mirror_that_wants_encryption_gets_nothing_that_is_in_the_clear(scene,
     mirror = Mirror("second", second.url, lambda: second, wants_encryption=True)
     scene.full()
     with pytest.raises(ConfigError, match="store @second wants encryption, and v2/Full-"):
-        fill(scene.store, mirror, datetime.now(UTC))
+        fill(scene.store, second, mirror, datetime.now(UTC))
     assert list(second.list()) == []
 
 
@@ -257,9 +259,9 @@ def test_what_a_mirror_s_own_retention_deleted_or_would_delete_is_not_copied_aga
     for _ in range(2):
         scene.write(2)
         scene.full()
-    fill(scene.store, whole, datetime.now(UTC))
+    fill(scene.store, second, whole, datetime.now(UTC))
     assert len(fulls(second)) == 2
     prune(second, rules, writer="tests/1")
-    assert fill(scene.store, mirror, datetime.now(UTC)).copied == ()
-    assert fill(scene.store, whole, datetime.now(UTC)).copied == ()
+    assert fill(scene.store, second, mirror, datetime.now(UTC)).copied == ()
+    assert fill(scene.store, second, whole, datetime.now(UTC)).copied == ()
     assert [each.key for each in fulls(second)] == [fulls(scene.store)[-1].key]

@@ -32,10 +32,13 @@ from rootcellar.agent.lease_plan import (
     renew_full,
     renew_member,
 )
-from rootcellar.agent.leases import KubeMemberLeases, LeaseSettings, keeping, renew
+from rootcellar.agent.leases import KubeMemberLeases, keeping, renew
+from rootcellar.agent.settings import LeaseSettings
 from rootcellar.backup.capture.session import RecoveryPoint
+from rootcellar.cli import schema
 from rootcellar.cli.etcdbrctl import before, leasing
 from rootcellar.cli.etcdbrctl.reading import read
+from rootcellar.cli.leasing import leases as own_leases
 from rootcellar.errors import ConfigError, KubeConflictError, KubeDeniedError, KubeNotFoundError
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.kube.client import KubeClient
@@ -308,8 +311,8 @@ class Sidecar:
             *("--delta-snapshot-period=1s", "--reelection-period=1s"),
         )
 
-    def _begin(self, *words):
-        command = [sys.executable, "-m", "rootcellar", "etcdbrctl", *words]
+    def _begin(self, *words, program=("etcdbrctl",)):
+        command = [sys.executable, "-m", "rootcellar", *program, *words]
         environment = {
             **os.environ,
             "HOME": str(self._directory),
@@ -582,3 +585,76 @@ def test_an_initialization_asks_the_leases_of_all_members(control_plane, account
         control_plane.client.create(LEASES, {"metadata": {"name": "main-1"}}, namespace)
         assert leases.registered() == frozenset()
         assert before.home(read(["server"]), environ, speaker).leases is None
+
+
+# by an agent of its own
+
+
+class Agent(Sidecar):
+    """`rootcellar agent` in the same environment."""
+
+    def start(self):
+        config = self._directory / "rootcellar.yaml"
+        leases = {"full": FULL, "delta": DELTA, "member": MEMBER, "heartbeat": "1s"}
+        written = {
+            "stores": [{"name": "main", "url": f"file://{self._directory}/store"}],
+            "etcd": {"endpoints": [self.member.endpoint]},
+            "schedules": {"delta": {"every": "1s"}},
+            "agent": {
+                "poll": "1s",
+                "state-dir": str(self._directory / "state"),
+                "leases": {**leases, "namespace": self._account.namespace},
+            },
+        }
+        config.write_text(yaml.safe_dump(written))
+        self._begin("agent", "--config", str(config), program=())
+
+
+def test_an_agent_renews_the_leases_of_its_configuration(etcd, tmp_path, control_plane, account):
+    agent = Agent(etcd, tmp_path / "pod", control_plane, account)
+    with EtcdClient([agent.member.endpoint]) as client:
+        write(client, 4)
+        agent.start()
+        try:
+            agent.wait_holder(FULL, "5")
+            write(client, 3)
+            status = client.status()
+            agent.wait_holder(DELTA, "8")
+            agent.wait_holder(MEMBER, f"{status.header.member_id:x}:{status.header.cluster_id:x}:Leader")
+            write(client, 1)
+            assert agent.terminate() == 0
+        finally:
+            agent.kill()
+    assert agent.lease(DELTA).spec.holder_identity == "9", "the last delta is told, too"
+
+
+def test_the_leases_of_a_configuration_lie_where_it_says_or_where_the_agent_is(tmp_path, kubeconfig):
+    environ = {"KUBECONFIG": str(kubeconfig)}
+    one = ("http://127.0.0.1:2379",)
+    assert own_leases(None, one, environ) is None
+    found = own_leases(schema.Leases(full=FULL, heartbeat="1m"), one, environ)
+    assert (found.namespace, found.full, found.delta, found.member) == ("garden", FULL, "", "")
+    assert found.heartbeat == 60
+    named = own_leases(schema.Leases(member=MEMBER, namespace="shoot"), one, environ)
+    assert (named.namespace, named.member) == ("shoot", MEMBER)
+    assert named == own_leases(schema.Leases(member=MEMBER, namespace="shoot"), one, environ)
+    with pytest.raises(ConfigError, match="is one member's, and etcd has several endpoints"):
+        own_leases(schema.Leases(member=MEMBER, namespace="shoot"), one * 2, environ)
+    with pytest.raises(ConfigError, match="no Kubernetes API server is known here"):
+        own_leases(schema.Leases(full=FULL), one, {"HOME": str(tmp_path)})
+    with pytest.raises(ValueError, match="names no lease"):
+        schema.Leases(namespace="shoot")
+
+
+@pytest.fixture
+def kubeconfig(tmp_path):
+    path = tmp_path / "kubeconfig"
+    context = {"cluster": "pod", "user": "pod", "namespace": "garden"}
+    written = {
+        "current-context": "pod",
+        "clusters": [{"name": "pod", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "pod", "user": {"token": "none"}}],
+        "contexts": [{"name": "pod", "context": context}],
+    }
+    path.write_text(yaml.safe_dump(written))
+    return path

@@ -145,7 +145,7 @@ def test_while_the_first_store_is_away_the_next_has_a_chain_and_the_first_goes_o
     last = scene.write(5)
     wait_until(lambda: (told(agent, "standby")["revision"] or 0) >= last, "the standby has it")
     assert told(agent, "standby")["active"]
-    assert "rootcellar_standby_active 1.0" in agent.get("/metrics")
+    assert 'rootcellar_standby_active{store="second-standby"} 1.0' in agent.get("/metrics")
     assert proven(scene, place.standby) == last
     assert read_catalogue(FileStore(place.standby)).epoch.number == 1
     place.back(agent)

@@ -34,11 +34,11 @@ def test_a_suspended_schedule_is_expected_at_no_time():
     assert Cron("0 0 * * *", suspend=True).longest_pause(MONDAY) is None
 
 
-def proof(result, revision=7):
+def proof(result, revision=7, check=Check.REPLAYED):
     return Proof(
         objects=(),
         revision=revision,
-        findings=(Finding(check=Check.REPLAYED, result=result),),
+        findings=(Finding(check=check, result=result, detail="as found"),),
         started_at=MONDAY,
         finished_at=MONDAY,
         by="tests/1",
@@ -47,13 +47,20 @@ def proof(result, revision=7):
 
 def test_a_proof_that_failed_is_remembered_until_another_passes():
     journal = Journal()
-    assert journal.is_proof_failed is None
+    assert journal.failing == {}
 
     journal.proven(proof(Result.FAILED))
-    assert (journal.is_proof_failed, journal.proof) == (True, None)
+    assert (journal.failing, journal.proof) == ({Check.REPLAYED: "as found"}, None)
+
+    journal.proven(proof(Result.PASSED, check=Check.HASH))
+    assert list(journal.failing) == [Check.REPLAYED], "reading it again is not restoring it"
 
     journal.proven(proof(Result.PASSED))
-    assert (journal.is_proof_failed, journal.proof.revision) == (False, 7)
+    assert (journal.failing, journal.proof.revision) == ({}, 7)
+    assert {check: seen.revision for check, seen in journal.proofs.items()} == {
+        Check.HASH: 7,
+        Check.REPLAYED: 7,
+    }
 
 
 def left_by_the_agents_user(directory, monkeypatch, owner, parent_mode):

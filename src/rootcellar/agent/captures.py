@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from rootcellar.agent.backoff import Backoff, rule_for
 from rootcellar.agent.state import Fault
 from rootcellar.agent.threads import in_thread
-from rootcellar.backup.capture.outcome import Capture, Need
+from rootcellar.backup.capture.outcome import Capture, Need, NeedFull
+from rootcellar.backup.capture.proof import prove_upload
 from rootcellar.backup.capture.session import Session
 from rootcellar.errors import FencedError, ForkedError, IdentityError, RootcellarError, StoreError
 from rootcellar.logs import told
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from rootcellar.agent.clock import Clock
     from rootcellar.agent.journal import Journal
     from rootcellar.agent.settings import Settings
-    from rootcellar.backup.capture.outcome import Captured, Deltas, NeedFull
+    from rootcellar.backup.capture.outcome import Captured, Deltas
     from rootcellar.backup.catalogue.ownership import Epoch
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.logs import Log
@@ -47,13 +48,15 @@ STORE_SECONDS = 300.0
 WEDGED = 4.0
 """After so many times its bound a step is given up, and its session with it."""
 SPARING = 900.0
-"""Seconds between two fulls for what deltas can go on without: new users, revisions too large for EBR."""
+"""Seconds between two fulls for what deltas can go on without: new users, revisions too large for EBR, a
+damaged object.
+"""
 
-_BLOCKING = frozenset(Need) - {Need.AUTH, Need.EBR}
+_BLOCKING = frozenset(Need) - {Need.AUTH, Need.EBR, Need.DAMAGED}
 _OF_ETCD = (Fault.ETCD_UNAVAILABLE, Fault.ETCD_DENIED, Fault.ETCD)
 _OF_STORE = (Fault.STORE_UNAVAILABLE, Fault.STORE_DENIED, Fault.STORE)
 _OURS = (*_OF_ETCD, *_OF_STORE, Fault.FENCED, Fault.FOREIGN, Fault.INTERNAL)
-FAULTS = (*_OURS, Fault.GAP, Fault.JOB)
+FAULTS = (*_OURS, Fault.GAP, Fault.DAMAGED, Fault.PROOF, Fault.JOB)
 """What can only be wrong while this agent leads."""
 
 
@@ -276,6 +279,8 @@ class Captures:
         if session.point is not None and session.point != self._journal.point:
             self._journal.point = session.point
             await self._beat(session)
+        for each in done.written:
+            await self._prove(each)
         full = await self._needed(session, done.need)
         self._resolve_waiters(session, None, done, full)
 
@@ -288,10 +293,44 @@ class Captures:
         except (StoreError, TimeoutError) as error:
             self._log.warning("heartbeat-failed", **told(error))
 
+    async def _prove(self, captured: Captured) -> None:
+        """File what the upload proves in passing.  What failed is told, and `_needed` has a full taken.
+
+        It decides nothing about the capture: where the store does not answer there is no proof of this one.
+        """
+        bound = FULL_BOUND if captured.snapshot.is_full else BEAT_BOUND
+        try:
+            with self._board.step("upload-proof", bound):
+                async with asyncio.timeout(bound):
+                    proof = await in_thread(
+                        "upload-proof", lambda: prove_upload(self._store, captured, self._clock.now)
+                    )
+        except (StoreError, TimeoutError) as error:
+            self._journal.uploads["unfiled"] += 1
+            self._log.warning("upload-not-proven", key=captured.key, **told(error))
+            return
+        self._journal.uploaded(captured, proof)
+        if (failed := proof.failed) is not None:
+            self._log.error(
+                "upload-damaged", key=captured.key, check=failed.check, detail=failed.detail, hint=_DAMAGED
+            )
+
+    def _damage(self) -> NeedFull | None:
+        """The full that a damaged object asks for."""
+        damage = self._journal.damage
+        if damage is None:
+            self._board.clear(Fault.DAMAGED)
+            return None
+        self._board.fault(Fault.DAMAGED, damage.detail)
+        return NeedFull(Need.DAMAGED, damage.detail)
+
     async def _needed(self, session: Session, need: NeedFull | None) -> Captured | None:
         """Take the full that deltas need.  Those that can go on without are not waited for."""
+        damage = self._damage()
         if need is None:
             self._board.clear(Fault.GAP)
+            need = damage
+        if need is None:
             return None
         running = self._full is not None and not self._full.done()
         if need.need in _BLOCKING:
@@ -326,8 +365,6 @@ class Captures:
                 captured = await in_thread(
                     "full", lambda: session.full(final=final, unless_unchanged=unless_unchanged)
                 )
-                if captured is not None:
-                    await in_thread("look", lambda: self._look_at(captured))
         except Exception as error:
             self._journal.full.failures += 1
             self._journal.failures[rule_for(error).fault] += 1
@@ -344,16 +381,12 @@ class Captures:
         self.last_full_at = captured.record.captured_at
         self._board.clear(Fault.GAP)
         self._tell(captured, why)
+        damage = self._journal.damage
+        if damage is not None and damage.revision <= captured.record.last_revision:
+            self._journal.damage = None  # unless this one is, too
+        await self._prove(captured)
+        self._damage()
         return captured
-
-    def _look_at(self, captured: Captured) -> None:
-        """What is free of a proof: that the store lists what it was given.  Raises StoreErrors."""
-        size = self._store.stat(captured.key).size
-        if size != captured.record.stored_size:
-            raise StoreError(
-                f"{captured.key} was stored with {captured.record.stored_size} bytes and has {size}",
-                hint="somebody writes to this prefix, or the store loses data: verify the newest chain",
-            )
 
     # telling, waiting
 
@@ -415,6 +448,7 @@ class Captures:
 
 
 _HINT = "`rootcellar status` shows what the agents do; ask the one that leads"
+_DAMAGED = "a full is taken in its place; find out who writes to this prefix, or whether the store loses data"
 
 
 def _looked_at(task: asyncio.Task[Captured | None]) -> None:

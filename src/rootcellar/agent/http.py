@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Request], Awaitable[Response]]
 
-    from rootcellar.agent.process import Agent
     from rootcellar.agent.settings import HttpSettings
+    from rootcellar.agent.view import Captor
 
 _UNREADY = (Phase.STARTING, Phase.WAITING, Phase.DEGRADED, Phase.STOPPING)
 
 
-def routes(agent: Agent, token: str) -> list[BaseRoute]:
+def routes(agent: Captor, token: str) -> list[BaseRoute]:
     """The agent's own, to be served alone or beside others'."""
     answers = _Answers(agent)
     return [
@@ -82,7 +82,7 @@ def guarded(handler: Handler, token: str) -> Handler:
 class _Answers:
     """One handler per route."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Captor) -> None:
         self._agent = agent
         self._metrics = Metrics(agent)
 
@@ -148,7 +148,7 @@ class _Protocol(H11Protocol):
 class Server:
     """Serves the agent's routes while the context lasts."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Captor) -> None:
         self._agent = agent
         self._settings: HttpSettings = agent.settings.http
         self.token = _token(self._settings)
@@ -167,8 +167,7 @@ class Server:
 
     async def __aenter__(self) -> Self:
         settings = self._settings
-        own = routes(self._agent, self.token)
-        app = Starlette(routes=[*own, *self._agent.more_routes(self._agent)])
+        app = Starlette(routes=routes(self._agent, self.token))
         config = uvicorn.Config(
             app,
             log_config=None,

@@ -16,6 +16,7 @@ from rootcellar.agent.backoff import Backoff
 from rootcellar.agent.schedule import Due, Timetable
 from rootcellar.agent.state import Fault
 from rootcellar.agent.threads import in_thread
+from rootcellar.errors import ProofError
 from rootcellar.logs import told
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rootcellar.agent.clock import Clock
     from rootcellar.agent.schedule import Cron
     from rootcellar.backup.catalogue.ownership import Epoch
+    from rootcellar.backup.catalogue.records import Check
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.logs import Log
     from rootcellar.stores.protocol import Store
@@ -62,7 +64,8 @@ class Errand:
 class Job:
     """`run` returns a sentence for the log.  `since`: up to when its runs are known to be done, from what the
     store or etcd shows; None for "since the agent began".  `bound` is how many seconds a run may take before
-    the watchdog says so.
+    the watchdog says so.  `proves` is the strongest check that it is for: its ProofError is what it has
+    found, and stands until its next tick.
 
     Without a `cron` it runs whenever `mark` shows something else than at its last good run (None: nothing
     yet), and rests in between for as long as that took.
@@ -76,6 +79,7 @@ class Job:
     since: Callable[[], datetime | None] = lambda: None
     bound: float = 6 * 3600.0
     mark: Callable[[], Hashable] = lambda: None
+    proves: Check | None = None
 
 
 def every(seconds: float, monotonic: Callable[[], float] = time.monotonic) -> Callable[[], Hashable]:
@@ -166,6 +170,11 @@ async def _run(job: Job, due: Due, diary: Diary, around: Around, backoff: Backof
     except Exception as error:  # noqa: BLE001  a job's failure is told, and does not end the agent
         diary.failures += 1
         diary.error = str(error)
+        if job.proves is not None and isinstance(error, ProofError):
+            around.board.fault(Fault.PROOF, f"{job.name}: {error}")
+            around.log.warning("proof-failed", job=job.name, **told(error))
+            _settled(job, Fault.JOB, around)
+            return None
         pause = backoff.pause(error)
         around.board.fault(Fault.JOB, f"{job.name}: {error}")
         around.log.warning("job-failed", job=job.name, again_in=pause, **told(error))
@@ -174,8 +183,14 @@ async def _run(job: Job, due: Due, diary: Diary, around: Around, backoff: Backof
         diary.is_running, diary.ended_at = False, around.clock.now()
     backoff.reset()
     diary.error = ""
-    if around.board.facts.faults.get(Fault.JOB, "").startswith(f"{job.name}: "):
-        around.board.clear(Fault.JOB)
+    _settled(job, Fault.JOB, around)
+    _settled(job, Fault.PROOF, around)
     seconds = around.clock.monotonic() - began
     around.log.info("job-done", job=job.name, outcome=diary.outcome, late=due.is_late, seconds=seconds)
     return None
+
+
+def _settled(job: Job, fault: Fault, around: Around) -> None:
+    """This job has it no longer; it may be another's."""
+    if around.board.facts.faults.get(fault, "").startswith(f"{job.name}: "):
+        around.board.clear(fault)

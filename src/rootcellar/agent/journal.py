@@ -11,7 +11,7 @@ from rootcellar.backup.catalogue.history import SECOND
 from rootcellar.backup.catalogue.records import Check, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from rootcellar.backup.capture.outcome import Captured
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from rootcellar.backup.catalogue.history import Snapshot
     from rootcellar.backup.catalogue.records import Proof
     from rootcellar.etcd.answers import Status
-
-STRONG = (Check.REPLAYED, Check.BOOTED)
-"""Only these turn a backup green."""
 
 
 @dataclass
@@ -39,13 +36,21 @@ class Kind:
     last_seconds: float = 0.0
 
 
-@dataclass
+@dataclass(frozen=True)
 class ProofSeen:
-    """The newest proof that passed, by its strongest check."""
+    """A proof in which this check passed."""
 
     check: str
     revision: int
     at: datetime
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What is wrong with an object of the newest chain; a full that reaches `revision` makes good for it."""
+
+    detail: str
+    revision: int
 
 
 @dataclass
@@ -71,7 +76,14 @@ class Journal:
     status: Status | None = None
     cluster_size: int = 0
     proof: ProofSeen | None = None
-    is_proof_failed: bool | None = None
+    """The newest in which nothing failed, by its strongest check."""
+    proofs: dict[Check, ProofSeen] = field(default_factory=dict)
+    """By each check the newest in which it passed."""
+    failing: dict[Check, str] = field(default_factory=dict)
+    """What the newest proof that tried a check found wrong."""
+    uploads: Counter[str] = field(default_factory=Counter)
+    """Proofs made in passing: passed, failed; unfiled, where the store did not answer."""
+    damage: Damage | None = None
     failures: Counter[str] = field(default_factory=Counter)
     deltas_since_full: int = 0
     revisions_since_full: int = 0
@@ -87,15 +99,9 @@ class Journal:
         self.epoch, self.timeline = session.epoch.number, timeline
         self.why_anew = session.need.reason if session.need is not None else None
         self.cluster_id = catalogue.marker.cluster_id if catalogue.marker else self.cluster_id
-        window = recovery_window(catalogue, catalogue.proofs, timeline)
-        self.first = window.first
-        if window.proof is not None:
-            self.proven(window.proof)
+        self.first = recovery_window(catalogue, catalogue.proofs, timeline).first
         here = catalogue.on(timeline)
-        there = {each.name.key for each in here}
-        proofs = [each for each in catalogue.proofs if any(link.key in there for link in each.objects)]
-        if proofs:
-            self.is_proof_failed = _is_failed(max(proofs, key=lambda each: (each.revision, each.finished_at)))
+        self._remember(catalogue.proofs, here)
         for kind, is_full in ((self.full, True), (self.delta, False)):
             newest = max((each for each in here if each.is_full is is_full), key=_order, default=None)
             kind.revision = newest.last if newest is not None else 0
@@ -126,17 +132,39 @@ class Journal:
         for each in written:
             self.captured(each)
 
+    def uploaded(self, captured: Captured, proof: Proof) -> None:
+        """What an upload proved in passing."""
+        failed = proof.failed
+        self.uploads["passed" if failed is None else "failed"] += 1
+        if failed is not None:
+            self.damage = Damage(failed.detail, captured.record.last_revision)
+
     def proven(self, proof: Proof) -> None:
-        """A proof was filed."""
+        """A proof of a chain was filed."""
         passed = [each.check for each in proof.findings if each.result is Result.PASSED]
-        self.is_proof_failed = _is_failed(proof)
-        if passed and not self.is_proof_failed and (self.proof is None or proof.finished_at > self.proof.at):
-            strongest = max(passed, key=list(Check).index)
-            self.proof = ProofSeen(strongest.value, proof.revision, proof.finished_at)
+        for each in proof.findings:
+            if each.result is Result.FAILED:
+                self.failing[each.check] = each.detail
+        for check in passed:
+            self.failing.pop(check, None)
+            self.proofs[check] = ProofSeen(check.value, proof.revision, proof.finished_at)
+        if passed and proof.failed is None and (self.proof is None or proof.finished_at > self.proof.at):
+            self.proof = self.proofs[max(passed, key=list(Check).index)]
 
-
-def _is_failed(proof: Proof) -> bool:
-    return any(each.result is Result.FAILED for each in proof.findings)
+    def _remember(self, proofs: Iterable[Proof], here: Sequence[Snapshot]) -> None:
+        """What was proven of what is still there, and what was found wrong; `proofs` ascend by time."""
+        there = {each.name.key: each for each in here}
+        self.proof, self.proofs, self.failing = None, {}, {}
+        damaged: dict[str, Damage] = {}
+        for proof in proofs:
+            held = [there.get(link.key) for link in proof.objects]
+            if proof.in_passing and proof.failed is not None and held[-1] is not None:
+                damaged[held[-1].name.key] = Damage(proof.failed.detail, held[-1].last)
+            elif not proof.in_passing and all(each is not None for each in held):
+                self.proven(proof)
+        newest = max((each for each in here if each.is_full), key=_order, default=None)
+        counts = (each for each in here if each is newest or (newest is None or each.last > newest.last))
+        self.damage = next((damaged[each.name.key] for each in counts if each.name.key in damaged), None)
 
 
 def _order(snapshot: Snapshot) -> tuple[int, int]:

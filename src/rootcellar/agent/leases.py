@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from rootcellar.agent.process import Agent
+    from rootcellar.agent.settings import LeaseSettings
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.kube.client import KubeClient
 
@@ -42,21 +43,6 @@ _ETCD_SECONDS = 3.0
 _log = logging.getLogger(__name__)
 
 Plan = Callable[[Lease], Renewal]
-
-
-@dataclass(frozen=True)
-class LeaseSettings:
-    """Names of leases, which somebody else has made; an empty one is not renewed.  `heartbeat` in seconds.
-
-    `open_client` is called when the first lease is renewed.
-    """
-
-    open_client: Callable[[], KubeClient]
-    namespace: str
-    full: str = ""
-    delta: str = ""
-    member: str = ""
-    heartbeat: float = 30.0
 
 
 def renew(client: KubeClient, namespace: str, name: str, plan: Plan) -> Renewal:

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from rootcellar.agent.report import stores as report_stores
 from rootcellar.agent.state import Fault, Phase
+from rootcellar.backup.catalogue.records import Check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from rootcellar.agent.journal import Kind
-    from rootcellar.agent.process import Agent
+    from rootcellar.agent.view import View
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -30,7 +31,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Metrics(Collector):
     """All metrics of one agent."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: View) -> None:
         self._agent = agent
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -105,15 +106,24 @@ class Metrics(Collector):
         yield steps
 
     def _proofs(self, now: datetime) -> Iterator[Metric]:
+        """Of chains by check; of uploads, which show some of it in passing, how many."""
         journal = self._agent.journal
-        if journal.proof is not None:
-            age = _family("rootcellar_last_proof_age_seconds", "since the newest proof that passed", "check")
-            age.add_metric([journal.proof.check], max(0.0, (now - journal.proof.at).total_seconds()))
-            yield age
-        if journal.is_proof_failed is not None:
-            yield _gauge(
-                "rootcellar_last_proof_failed", "whether the newest proof failed", journal.is_proof_failed
-            )
+        age = _family("rootcellar_last_proof_age_seconds", "since the newest proof that passed", "check")
+        failed = _family("rootcellar_last_proof_failed", "whether the newest proof failed", "check")
+        for check in Check:
+            if (seen := journal.proofs.get(check)) is not None:
+                age.add_metric([check], max(0.0, (now - seen.at).total_seconds()))
+            if seen is not None or check in journal.failing:
+                failed.add_metric([check], float(check in journal.failing))
+        interval = _family("rootcellar_expected_proof_interval_seconds", "how often it is due", "check")
+        for check, seconds in self._agent.proof_intervals().items():
+            interval.add_metric([check], seconds)
+        uploads = CounterMetricFamily(
+            "rootcellar_upload_proofs", "objects that were looked at behind their upload", labels=["result"]
+        )
+        for result in ("passed", "failed", "unfiled"):
+            uploads.add_metric([result], journal.uploads[result])
+        yield from (age, failed, interval, uploads)
 
     def _per_kind(self, kinds: dict[str, Kind]) -> Iterator[Metric]:
         stored = CounterMetricFamily("rootcellar_capture_bytes", "of objects stored", labels=["kind", "form"])
@@ -184,13 +194,16 @@ class Metrics(Collector):
                 behind.add_metric([name], each["behind"])
             if each["lag"] is not None:
                 lag.add_metric([name], each["lag"])
+        expected = _family("rootcellar_expected_store_lag_seconds", "that its schedule allows", "store")
+        for mirror in self._agent.settings.mirrors:
+            expected.add_metric([mirror.name], mirror.expected_lag(now))
         copied = CounterMetricFamily("rootcellar_store_copied_bytes", "read for copies", labels=["store"])
         for name, reached in self._agent.reached.items():
             copied.add_metric([name], reached.size)
-        yield from (behind, lag, age, failed, copied)
-        standby = self._agent.standby
-        if standby is not None:
-            yield _gauge("rootcellar_standby_active", "1 while a chain is written there", standby.is_active)
+        active = _family("rootcellar_standby_active", "1 while a chain is written there", "store")
+        if (standby := self._agent.standby) is not None:
+            active.add_metric([standby.name], float(standby.is_active))
+        yield from (behind, lag, age, failed, expected, copied, active)
 
     def _of_leases(self) -> Iterator[Metric]:
         """Of Kubernetes leases, where they are renewed: full, delta, member."""

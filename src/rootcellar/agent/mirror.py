@@ -15,6 +15,7 @@ from rootcellar.agent.jobs import Job, every
 from rootcellar.backup.capture.session import CaptureOptions
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.fence import check_epoch, claim_epoch
+from rootcellar.backup.catalogue.memory import Memory, RememberingStore
 from rootcellar.backup.copy.copy import copy, plan
 from rootcellar.backup.copy.plan import CopyWish
 from rootcellar.backup.prune.plan import plan_prune
@@ -57,6 +58,11 @@ class Mirror:
     options: CaptureOptions = field(default_factory=CaptureOptions)
     parallel: int = PARALLEL
     wants_encryption: bool = False
+
+    def expected_lag(self, now: datetime) -> float:
+        """Seconds that it may be behind by its schedule; 0 where it is filled behind each capture."""
+        pause = self.cron.longest_pause(now) if self.cron is not None else None
+        return pause.total_seconds() if pause is not None else self.every or 0.0
 
 
 @dataclass
@@ -106,7 +112,7 @@ def mark_of(journal: Journal) -> Hashable:
     """Something that changes when the first store holds more than before."""
     proof = journal.proof.at if journal.proof is not None else None
     held = journal.full.revision, journal.delta.revision
-    return journal.timeline, journal.full.count, journal.delta.count, held, proof
+    return journal.timeline, journal.full.count, journal.delta.count, held, proof, journal.uploads.total()
 
 
 class Mirroring:
@@ -118,6 +124,7 @@ class Mirroring:
         self._journal = journal
         self._one = asyncio.Lock()
         self._epoch: Epoch | None = None
+        self._memories = Memory(), Memory()
 
     def jobs(self) -> list[Job]:
         """The copying, and the pruning where there are rules."""
@@ -138,7 +145,7 @@ class Mirroring:
         assert source is not None  # noqa: S101  the job needs one
         point, mark = self._journal.point, mark_of(self._journal)
         async with self._one:
-            done = await errand.thread(lambda: fill(source, self._mirror, errand.tick))
+            done = await errand.thread(lambda: self._fill(source, errand.tick))
         reached = self._reached
         reached.copied += len(done.copied)
         reached.size += done.size
@@ -150,6 +157,13 @@ class Mirroring:
             reached.point, reached.mark = point, mark
         told = f"{len(done.copied)} objects copied, {len(done.present)} were there"
         return f"{told}, {reached.failed} could not be" if reached.failed else told
+
+    def _fill(self, source: Store, now: datetime) -> Copied:
+        """Both catalogues are read whole, but each of their documents once for each stay."""
+        first, second = self._memories
+        return fill(
+            RememberingStore(source, first), RememberingStore(self._mirror.open(), second), self._mirror, now
+        )
 
     async def _prune(self, errand: Errand) -> str:
         live = await errand.thread(lambda: ask(errand.client))
@@ -176,12 +190,11 @@ class Mirroring:
         return f"{len(done.deleted)} objects deleted"
 
 
-def fill(source: Store, mirror: Mirror, now: datetime) -> Copied:
-    """Copy what the mirror lacks and would keep.
+def fill(source: Store, destination: Store, mirror: Mirror, now: datetime) -> Copied:
+    """Copy what the mirror, opened as `destination`, lacks and would keep.
 
     Raises what `copy` does; ConfigError for what is in the clear and must not be there.
     """
-    destination = mirror.open()
     wanted = wish(source, destination, mirror.rules, now)
     if mirror.wants_encryption:
         for move in plan(source, destination, wanted, now).moves:

@@ -12,6 +12,7 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from rootcellar.agent import doorway, leadership
 from rootcellar.agent.board import Board
 from rootcellar.agent.captures import FAULTS, Captures
 from rootcellar.agent.errands import full_job
+from rootcellar.agent.http import Server
 from rootcellar.agent.jobs import Diary, Errand, keep
 from rootcellar.agent.journal import Journal
 from rootcellar.agent.leadership import Role, Standing
@@ -35,13 +37,12 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from starlette.routing import BaseRoute
-
     from rootcellar.agent.clock import Clock
     from rootcellar.agent.jobs import Job
     from rootcellar.agent.schedule import Cron
     from rootcellar.agent.settings import Settings
     from rootcellar.backup.capture.outcome import Capture, Captured
+    from rootcellar.backup.catalogue.records import Check
     from rootcellar.etcd.client import EtcdClient
     from rootcellar.logs import Log
     from rootcellar.stores.protocol import Store
@@ -61,15 +62,12 @@ class Agent:
         load: Callable[[], Settings],
         log: Log,
         clock: Clock,
-        *,
-        routes: Callable[[Agent], Sequence[BaseRoute]] = lambda _agent: (),
     ) -> None:
-        """Raises ConfigError and what else `load` does.  `routes` are served beside the agent's own."""
+        """Raises ConfigError and what else `load` does."""
         self._load = load
         self.settings = load()
         self.log = log
         self.clock = clock
-        self.more_routes = routes
         self.board = Board(clock, log)
         self.journal = Journal()
         self.meter = Meter()
@@ -79,6 +77,7 @@ class Agent:
         self.reached: dict[str, Reached] = {}
         self.standby: Standby | None = None
         self.store_url: str | None = None
+        self.needs_restart: tuple[str, ...] = ()
         self._client: EtcdClient | None = None
         self._source: EtcdClient | None = None
         self._store: Store | None = None
@@ -89,6 +88,10 @@ class Agent:
     @property
     def leads(self) -> bool | None:
         return self.board.facts.leads
+
+    @property
+    def is_writing(self) -> bool:
+        return self.captures is not None
 
     def stop(self) -> None:
         """Cut a last delta, then end."""
@@ -103,8 +106,6 @@ class Agent:
 
         Raises only what keeps it from beginning: ConfigError, OSError.
         """
-        from rootcellar.agent.http import Server  # noqa: PLC0415  it names this class
-
         loop = asyncio.get_running_loop()
         for number, act in (
             (signal.SIGTERM, self.stop),
@@ -145,7 +146,7 @@ class Agent:
         try:
             settings = await in_thread("load", self._load)
             before = self.settings, self._client, self._source, self._store
-            self.settings = settings
+            self.settings = replace(settings, http=self.settings.http, state_dir=self.settings.state_dir)
             self._open()
         except (RootcellarError, OSError) as error:
             self.board.fault(Fault.CONFIG, f"the configuration cannot be read again: {error}")
@@ -155,6 +156,11 @@ class Agent:
             if client is not None:
                 client.close()
         self.board.clear(Fault.CONFIG)
+        self.needs_restart = settings.unlike(self.settings)
+        if self.needs_restart:
+            self.log.warning(
+                "restart-needed", settings=", ".join(self.needs_restart), hint="a reload does not take these"
+            )
         self.log.info("reloaded")
 
     def _open(self) -> None:
@@ -381,6 +387,13 @@ class Agent:
             if pause is not None:
                 found[name] = pause.total_seconds()
         return found
+
+    def proof_intervals(self) -> dict[Check, float]:
+        """At most between two proofs that are scheduled for a check, in seconds."""
+        jobs = self.settings.jobs if self._store is not None else ()
+        now = self.clock.now()
+        pauses = {job.proves: job.cron.longest_pause(now) for job in jobs if job.proves and job.cron}
+        return {check: pause.total_seconds() for check, pause in pauses.items() if pause is not None}
 
     # looking after itself
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rootcellar.backup.catalogue.records import Check
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rootcellar.agent.process import Agent
+    from rootcellar.agent.view import View
     from rootcellar.backup.capture.outcome import Capture, Captured
 
 
-def report(agent: Agent) -> dict[str, Any]:
+def report(agent: View) -> dict[str, Any]:
     """Everything about an agent.  Moments in RFC 3339, durations in seconds."""
     journal, state, now = agent.journal, agent.board.state, agent.clock.now()
     point, status, proof = journal.point, journal.status, journal.proof
@@ -23,6 +25,7 @@ def report(agent: Agent) -> dict[str, Any]:
         "faults": dict(agent.board.facts.faults),
         "leads": agent.leads,
         "writer": agent.settings.writer,
+        "needsRestart": list(agent.needs_restart),
         "beganAt": agent.began_at,
         "store": agent.store_url,
         "epoch": journal.epoch or None,
@@ -46,6 +49,21 @@ def report(agent: Agent) -> dict[str, Any]:
         "lastProof": None
         if proof is None
         else {"check": proof.check, "revision": proof.revision, "at": proof.at},
+        "proofs": [
+            {
+                "check": check,
+                "at": seen.at if (seen := journal.proofs.get(check)) is not None else None,
+                "revision": seen.revision if seen is not None else None,
+                "failing": journal.failing.get(check),
+            }
+            for check in Check
+            if check in journal.proofs or check in journal.failing
+        ],
+        "uploads": {
+            "proven": journal.uploads["passed"],
+            "unproven": journal.uploads["unfiled"],
+            "damaged": journal.damage.detail if journal.damage is not None else None,
+        },
         "stores": list(stores(agent)),
         "expectedIntervals": agent.expected_intervals(),
         "schedules": [
@@ -67,7 +85,7 @@ def report(agent: Agent) -> dict[str, Any]:
     }
 
 
-def stores(agent: Agent) -> Iterator[dict[str, Any]]:
+def stores(agent: View) -> Iterator[dict[str, Any]]:
     """Each store: `role` is first, mirror or standby.  `behind` is how far it lags the first, in revisions,
     `lag` in seconds; None where that is not known.
     """
@@ -83,7 +101,7 @@ def stores(agent: Agent) -> Iterator[dict[str, Any]]:
         "behind": 0 if point is not None else None,
         "lag": 0.0 if point is not None else None,
         "failed": 0,
-        "active": agent.captures is not None,
+        "active": agent.is_writing,
     }
     for each in agent.reached.values():
         lag, held = each.lag(agent.journal), each.held(agent.journal)
@@ -96,7 +114,7 @@ def stores(agent: Agent) -> Iterator[dict[str, Any]]:
             "behind": lag.revisions if lag is not None else None,
             "lag": lag.seconds if lag is not None else None,
             "failed": each.failed,
-            "active": agent.captures is not None,
+            "active": agent.is_writing,
         }
     if agent.standby is not None:
         own = agent.standby.journal.point
@@ -113,7 +131,7 @@ def stores(agent: Agent) -> Iterator[dict[str, Any]]:
         }
 
 
-def told_capture(agent: Agent, done: Capture) -> dict[str, Any]:
+def told_capture(agent: View, done: Capture) -> dict[str, Any]:
     """What a capture came to, as `rootcellar snapshot --output json` has it."""
     last = [each.record.last_revision for each in (*done.deltas, *((done.full,) if done.full else ()))]
     point = agent.journal.point

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rootcellar.agent.mirror import Mirror
     from rootcellar.agent.schedule import Cron
     from rootcellar.etcd.client import EtcdClient
+    from rootcellar.kube.client import KubeClient
     from rootcellar.stores.protocol import Store
 
 
@@ -36,6 +37,22 @@ class HttpSettings:
 
 
 @dataclass(frozen=True)
+class LeaseSettings:
+    """Names of Kubernetes leases, which somebody else has made; an empty one is not renewed.  `heartbeat` in
+    seconds.
+
+    `open_client` is called when the first lease is renewed.
+    """
+
+    open_client: Callable[[], KubeClient] = field(compare=False)
+    namespace: str
+    full: str = ""
+    delta: str = ""
+    member: str = ""
+    heartbeat: float = 30.0
+
+
+@dataclass(frozen=True)
 class Settings:
     """All of it.  Durations in seconds.
 
@@ -43,7 +60,8 @@ class Settings:
     settings take effect; without `open_store` nothing is captured.  `open_source` names the members that
     fulls come from, in the place of those that `open_client` does.  When one of `files` changes, everything
     is opened anew.  `delta_every` None: no deltas but those that are asked for.  When the store has taken
-    nothing for `standby_after`, a chain is begun beside the first of the `mirrors`.
+    nothing for `standby_after`, a chain is begun beside the first of the `mirrors`.  `http`, `state_dir` and
+    `leases` are taken once: a reload leaves them as they are, and says so.
     """
 
     writer: str
@@ -64,3 +82,13 @@ class Settings:
     grace: float = 20.0
     http: HttpSettings = field(default_factory=HttpSettings)
     files: tuple[Path, ...] = ()
+    leases: LeaseSettings | None = None
+
+    def unlike(self, running: Settings) -> tuple[str, ...]:
+        """What only a new process takes from these settings, as the configuration calls it."""
+        kept = {
+            "agent.http": self.http != running.http,
+            "agent.state-dir": self.state_dir != running.state_dir,
+            "agent.leases": self.leases != running.leases,
+        }
+        return tuple(name for name, differs in kept.items() if differs)

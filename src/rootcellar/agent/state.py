@@ -45,6 +45,8 @@ class Fault(StrEnum):
     FENCED = "fenced"
     FOREIGN = "foreign"
     GAP = "gap"
+    DAMAGED = "damaged"
+    PROOF = "proof"
     STUCK = "stuck"
     CLOCK = "clock"
     CONFIG = "config"

@@ -19,6 +19,7 @@ from rootcellar.backup.catalogue.ownership import Epoch
 from rootcellar.cli import connecting, flags, sources, values
 from rootcellar.cli.configuration import reveal
 from rootcellar.cli.identity import whoami
+from rootcellar.cli.leasing import leases
 from rootcellar.cli.sealing import writing
 from rootcellar.errors import AgentError, ConfigError, NotFoundError, RecordError
 
@@ -88,6 +89,7 @@ def settings(context: Context) -> Settings:
         poll=period("agent.poll", file.agent.poll),
         grace=arguments.need(flags.GRACE) / values.SECOND,
         http=_http(arguments.need(flags.LISTEN), file.agent.http),
+        leases=leases(file.agent.leases, endpoints, context.environ),
         files=tuple(
             path
             for path in (

@@ -10,6 +10,8 @@ import msgspec
 
 from rootcellar.backup.capture.capture import CaptureOptions, capture
 from rootcellar.backup.capture.full import FullOptions
+from rootcellar.backup.capture.proof import prove_upload
+from rootcellar.backup.capture.publisher import utc_now
 from rootcellar.backup.catalogue import documents, keys
 from rootcellar.backup.catalogue.documents import Document as StoredDocument
 from rootcellar.backup.catalogue.fence import beat
@@ -19,7 +21,7 @@ from rootcellar.cli.document import Document, Part
 from rootcellar.cli.identity import whoami
 from rootcellar.cli.progress import Phase, progress
 from rootcellar.cli.sealing import writing
-from rootcellar.errors import EtcdError
+from rootcellar.errors import EtcdError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -89,6 +91,8 @@ def snapshot(context: Context, *, full: bool) -> int:
         written = (*done.deltas, *((done.full,) if done.full is not None else ()))
         revision = written[-1].record.last_revision if written else revision
         _alive(client, store, writer, revision)
+    for each in written:
+        _prove(context, store, each)
     return _show(context, _document(store.url, revision, done))
 
 
@@ -111,6 +115,17 @@ def _show(context: Context, shown: Snapshot) -> int:
     for key in shown.locked:
         console.warn(f"{key} cannot be moved away: do not use etcdbrctl on this prefix any more")
     return 0
+
+
+def _prove(context: Context, store: Store, captured: Captured) -> None:
+    """File what the upload proves in passing, and warn of what it disproves."""
+    try:
+        proof = prove_upload(store, captured, utc_now)
+    except StoreError as error:
+        context.console.warn(f"the proof of {captured.key} could not be filed ({error.message})")
+        return
+    if (failed := proof.failed) is not None:
+        context.console.warn(f"{failed.detail}: take another full, and find out who writes to this prefix")
 
 
 def _phases(context: Context, client: EtcdClient) -> Mapping[str, Phase]:

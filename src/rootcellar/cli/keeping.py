@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.defragment import Threshold
-from rootcellar.agent.errands import prune_job, verify_job
+from rootcellar.agent.errands import prune_job
 from rootcellar.agent.keeping import Folding, Growth, compact_job, defragment_job
 from rootcellar.agent.mirror import Mirror
+from rootcellar.agent.proving import Proving
 from rootcellar.backup.capture.full import FullOptions
 from rootcellar.cli import agency, flags, sources, values
 from rootcellar.cli.configuration import reveal, standby
@@ -21,16 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rootcellar.agent.jobs import Job
+    from rootcellar.agent.journal import Journal
     from rootcellar.agent.settings import Settings
-    from rootcellar.backup.catalogue.records import Proof
     from rootcellar.cli import schema
     from rootcellar.cli.context import Context
 
 
-def settings(context: Context, proven: Callable[[Proof], None]) -> Settings:
+def settings(context: Context, journal: Callable[[], Journal]) -> Settings:
     """All that an agent is told, with its jobs and its further stores.  Raises ConfigError, UsageError."""
     found = agency.settings(context)
-    jobs = tuple(_jobs(context, found, proven))
+    jobs = tuple(_jobs(context, found, journal))
     mirrors = tuple(_mirror(context, found, each) for each in sources.mirrors(context))
     after = context.configuration.file.agent.standby_after
     return replace(
@@ -38,7 +39,7 @@ def settings(context: Context, proven: Callable[[Proof], None]) -> Settings:
     )
 
 
-def _jobs(context: Context, found: Settings, proven: Callable[[Proof], None]) -> Iterator[Job]:
+def _jobs(context: Context, found: Settings, journal: Callable[[], Journal]) -> Iterator[Job]:
     """Those that the configuration asks for."""
     schedules, seed = context.configuration.file.schedules, found.writer
     if (defrag := schedules.defrag) is not None:
@@ -51,15 +52,9 @@ def _jobs(context: Context, found: Settings, proven: Callable[[Proof], None]) ->
     if found.open_store is None:
         return
     identities = partial(keyring, context)
-    if (verify := schedules.verify) is not None:
-        yield verify_job(
-            agency.cron(verify, seed),
-            verify.level,
-            scratch=_path(verify.scratch),
-            etcd=context.arguments.get(flags.ETCD),
-            proven=proven,
-            identities=identities,
-        )
+    proving = Proving(journal, identities, context.arguments.get(flags.ETCD))
+    for name, written, level in _proofs(schedules):
+        yield proving.job(name, agency.cron(written, seed), level, scratch=_path(written.scratch))
     if (compact := schedules.compact) is not None:
         yield compact_job(
             agency.cron(compact, seed),
@@ -70,6 +65,17 @@ def _jobs(context: Context, found: Settings, proven: Callable[[Proof], None]) ->
     configured = sources.configured(context)
     if configured is not None and configured.retention is not None:
         yield prune_job(agency.cron(schedules.prune, seed), configured_rules(configured.retention))
+
+
+def _proofs(schedules: schema.Schedules) -> Iterator[tuple[str, schema.ProofSchedule, int]]:
+    """The proofs that have a schedule: job, when, level."""
+    proofs = schedules.proofs
+    if (verify := schedules.verify) is not None:
+        yield "verify", verify, verify.level
+    levels = {"hash": (proofs.hash, 2), "structure": (proofs.structure, 3)}
+    for name, (written, level) in {**levels, "replay": (proofs.replay, 4), "boot": (proofs.boot, 5)}.items():
+        if written is not None:
+            yield f"proof-{name}", written, level
 
 
 def _mirror(context: Context, found: Settings, written: schema.Store) -> Mirror:

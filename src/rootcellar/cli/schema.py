@@ -182,11 +182,32 @@ class FullSchedule(Schedule, frozen=True):
     )
 
 
-class VerifySchedule(Schedule, frozen=True):
-    """When the agent proves the newest chain."""
+class ProofSchedule(Schedule, frozen=True):
+    """When the agent proves the newest chain to one level."""
+
+    scratch: Annotated[Text | None, Meta(description="where to build what is only looked at")] = None
+
+
+class VerifySchedule(ProofSchedule, frozen=True):
+    """When the agent proves the newest chain; `proofs` has a schedule for each level."""
 
     level: Annotated[int, Meta(ge=1, le=5, description="as --level of `verify`")] = 4
-    scratch: Annotated[Text | None, Meta(description="where to build what is only looked at")] = None
+
+
+class Proofs(Table, frozen=True):
+    """When the agent proves the newest chain, level by level; each level tries those before it, too.
+
+    A tick that a stronger proof has already served is left out.
+    """
+
+    hash: Annotated[
+        ProofSchedule | None, Meta(description="read all of it again and hold the hashes to the records")
+    ] = None
+    structure: Annotated[
+        ProofSchedule | None, Meta(description="and look at every page and every revision")
+    ] = None
+    replay: Annotated[ProofSchedule | None, Meta(description="restore it to scratch, compare HashKV")] = None
+    boot: Annotated[ProofSchedule | None, Meta(description="and start a real etcd on that")] = None
 
 
 class DeltaSchedule(Table, frozen=True):
@@ -222,7 +243,10 @@ class Schedules(Table, frozen=True):
 
     full: FullSchedule = FullSchedule(cron="0 */6 * * *", jitter="5m")
     delta: DeltaSchedule = DeltaSchedule()
-    verify: VerifySchedule | None = None
+    verify: Annotated[
+        VerifySchedule | None, Meta(description="one level; older than `proofs`, and not beside it")
+    ] = None
+    proofs: Proofs = Proofs()
     prune: Annotated[
         Schedule, Meta(description="where the store has `retention`; nothing is deleted without")
     ] = Schedule(cron="25 * * * *", jitter="10m")
@@ -232,6 +256,12 @@ class Schedules(Table, frozen=True):
         Schedule | None,
         Meta(description="when stores with `mirror-of` are filled; default: after each capture"),
     ] = None
+
+    def __post_init__(self) -> None:
+        if self.verify is not None and self.proofs != Proofs():
+            raise ValueError(
+                "verify and proofs exclude each other: its level 4 is proofs.replay, its level 5 proofs.boot"
+            )
 
 
 class Http(Table, frozen=True):
@@ -252,6 +282,22 @@ class Http(Table, frozen=True):
             raise ValueError("needs both of cert and key, or neither")
         if self.client_ca is not None and self.cert is None:
             raise ValueError("client-ca needs cert and key: client certificates come with TLS")
+
+
+class Leases(Table, frozen=True):
+    """Kubernetes leases that the agent renews, as etcd-druid reads them.  It makes none."""
+
+    namespace: Annotated[
+        Text | None, Meta(description="default: the pod's own, or that of the kubeconfig's context")
+    ] = None
+    full: Annotated[Text | None, Meta(description="the lease that tells of the newest full")] = None
+    delta: Annotated[Text | None, Meta(description="the one of the newest delta")] = None
+    member: Annotated[Text | None, Meta(description="the one that says that the member is alive")] = None
+    heartbeat: Annotated[Span, Meta(description="how often the member's is renewed")] = "30s"
+
+    def __post_init__(self) -> None:
+        if not (self.full or self.delta or self.member):
+            raise ValueError("names no lease: give full, delta, member, or several of them")
 
 
 class Agent(Table, frozen=True):
@@ -276,6 +322,7 @@ class Agent(Table, frozen=True):
         Text | None, Meta(description="where commands on this machine find the running agent")
     ] = None
     http: Http = Http()
+    leases: Leases | None = None
 
 
 class Policy(Table, frozen=True):

@@ -7,19 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.lease_plan import Reached, renew_full
-from rootcellar.agent.leases import KubeMemberLeases, LeaseSettings, renew
+from rootcellar.agent.leases import KubeMemberLeases, renew
+from rootcellar.agent.settings import LeaseSettings
 from rootcellar.cli.etcdbrctl.sections import Compacting, Health
+from rootcellar.cli.leasing import client
 from rootcellar.cli.values import SECOND
 from rootcellar.errors import ConfigError, KubeError
-from rootcellar.kube import discovery
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rootcellar.cli.etcdbrctl.reading import Configuration
-    from rootcellar.kube.client import KubeClient
-
-_PATIENCE = 10.0
 
 
 def leases(configuration: Configuration, environ: Mapping[str, str], member: str) -> LeaseSettings | None:
@@ -33,7 +31,7 @@ def leases(configuration: Configuration, environ: Mapping[str, str], member: str
             hint="set POD_NAME from the pod's metadata.name (fieldRef)",
         )
     return LeaseSettings(
-        partial(_client, environ),
+        partial(client, environ),
         _namespace(environ),
         full=asked.full_lease if asked.snapshot_leases else "",
         delta=asked.delta_lease if asked.snapshot_leases else "",
@@ -48,7 +46,7 @@ def registered(
     """Who says which members were alive once, None where they renew no leases.  Raises ConfigError."""
     if configuration.command != "server" or not configuration.get(Health).member_lease:
         return None
-    return KubeMemberLeases(partial(_client, environ), _namespace(environ), members)
+    return KubeMemberLeases(partial(client, environ), _namespace(environ), members)
 
 
 def renew_for_folded(
@@ -63,18 +61,10 @@ def renew_for_folded(
         return ""
     plan = partial(renew_full, reached=reached, captured_at=datetime.fromtimestamp(captured_at, UTC))
     try:
-        with _client(environ) as client:
-            return renew(client, _namespace(environ), asked.full_lease, plan).why
+        with client(environ) as opened:
+            return renew(opened, _namespace(environ), asked.full_lease, plan).why
     except (KubeError, ConfigError) as error:
         return f"{error.message}; {error.hint}" if error.hint else error.message
-
-
-def _client(environ: Mapping[str, str]) -> KubeClient:
-    try:
-        from rootcellar.kube.client import KubeClient  # noqa: PLC0415  an extra brings what it needs
-    except ImportError as error:
-        raise ConfigError("urllib3 is not installed", hint="pip install 'rootcellar[kube]'") from error
-    return KubeClient(discovery.find(environ), timeout=_PATIENCE)
 
 
 def _namespace(environ: Mapping[str, str]) -> str:

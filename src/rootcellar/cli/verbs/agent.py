@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.clock import SystemClock
+from rootcellar.agent.leases import keeping as keep_leases
 from rootcellar.agent.process import Agent
 from rootcellar.cli import flags, keeping
 from rootcellar.cli.document import Document
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rootcellar.agent.settings import Settings
-    from rootcellar.backup.catalogue.records import Proof
     from rootcellar.cli.context import Context
     from rootcellar.logs import Log
 
@@ -36,13 +36,9 @@ def run(context: Context) -> int:
     """Until SIGTERM; or look whether it could, with --check-config."""
     agents: list[Agent] = []
 
-    def proven(proof: Proof) -> None:
-        for agent in agents:
-            agent.journal.proven(proof)
-
     def load() -> Settings:
         # Everything is read again: the file, the environment's placeholders, files that they name.
-        return keeping.settings(context.again(), proven)
+        return keeping.settings(context.again(), lambda: agents[0].journal)
 
     if context.arguments.has(flags.CHECK_CONFIG):
         return _check(context, load())
@@ -54,7 +50,13 @@ def run(context: Context) -> int:
 async def _run(load: Callable[[], Settings], log: Log, agents: list[Agent]) -> None:
     agent = Agent(load, log, SystemClock())
     agents.append(agent)
-    await agent.run()
+    leases = agent.settings.leases
+    if leases is None:
+        await agent.run()
+        return
+    with agent.settings.open_client() as etcd:
+        async with keep_leases(agent, etcd, leases):
+            await agent.run()
 
 
 def _check(context: Context, settings: Settings) -> int:
