@@ -31,13 +31,21 @@ LEADS = {"rootcellar_leader": "1x20000"}
 FOLLOWS = {"rootcellar_leader": "0x20000"}
 DELTAS = {'rootcellar_expected_interval_seconds{kind="delta"}': "300x20000"}
 FULLS = {'rootcellar_expected_interval_seconds{kind="full"}': "21600x20000"}
-PROOFS = {'rootcellar_expected_interval_seconds{kind="verify"}': "86400x20000"}
+PROOFS = {'rootcellar_expected_proof_interval_seconds{check="replayed"}': "86400x20000"}
+BOOTS = {'rootcellar_expected_proof_interval_seconds{check="booted"}': "604800x20000"}
 AGE = "rootcellar_recovery_point_age_seconds"
 FULL_AT = 'rootcellar_latest_timestamp_seconds{kind="full"}'
 FULL_REVISION = 'rootcellar_latest_revision{kind="full"}'
 POINT = "rootcellar_recovery_point_revision"
 REPLAYED = 'rootcellar_last_proof_age_seconds{check="replayed"}'
+BOOTED = 'rootcellar_last_proof_age_seconds{check="booted"}'
 LISTED = 'rootcellar_last_proof_age_seconds{check="listed"}'
+FAILED = 'rootcellar_last_proof_failed{check="hash"}'
+LAG = 'rootcellar_store_lag_seconds{store="second"}'
+BEHIND_EACH = {'rootcellar_expected_store_lag_seconds{store="second"}': "0x20000"}
+NIGHTLY = {'rootcellar_expected_store_lag_seconds{store="second"}': "86400x20000"}
+STANDBY = 'rootcellar_standby_active{store="second-standby"}'
+LEASES = 'rootcellar_lease_failures_total{lease="full",error="kube-denied"}'
 JOB_FAILURES = "rootcellar_job_failures_total"
 
 
@@ -92,8 +100,22 @@ CASES = [
         "a daily proof is not made for 38 hours",
         38 * HOUR,
         {**LEADS, **PROOFS, REPLAYED: "0+60x20000"},
-        {},
+        {"check": "replayed"},
         "1d 14h 0m 0s",
+    ),
+    Case(
+        "ProofOld",
+        "a weekly boot is not tried for eleven days, with daily replays",
+        11 * DAY,
+        {**LEADS, **PROOFS, **BOOTS, REPLAYED: "9x20000", BOOTED: "0+60x20000"},
+        {"check": "booted"},
+        "11d 0h 0m 0s",
+    ),
+    Case(
+        "ProofOld",
+        "a weekly boot is six days old, with daily replays",
+        6 * DAY,
+        {**LEADS, **PROOFS, **BOOTS, REPLAYED: "9x20000", BOOTED: "0+60x20000"},
     ),
     Case("ProofOld", "it is made each day", 38 * HOUR, {**LEADS, **PROOFS, REPLAYED: "0+60x1440 0+60x1440"}),
     Case(
@@ -119,8 +141,32 @@ CASES = [
         DAY + 1,
         {**LEADS, AGE: "9x20000", REPLAYED: "_x700 9x9000"},
     ),
-    Case("ProofFailed", "the newest proof failed", 5, {"rootcellar_last_proof_failed": "0x3 1x30"}, {}),
-    Case("ProofFailed", "another passed since", 9, {"rootcellar_last_proof_failed": "0x3 1x3 0x30"}),
+    Case("ProofFailed", "the newest proof failed", 5, {FAILED: "0x3 1x30"}, {"check": "hash"}),
+    Case("ProofFailed", "another passed since", 9, {FAILED: "0x3 1x3 0x30"}),
+    Case("UploadDamaged", "an object is not what was sent", 1, fault("damaged", "1x9"), {"fault": "damaged"}),
+    Case("UploadDamaged", "a full has made good for it", 9, fault("damaged", "1x3 0x30")),
+    Case(
+        "MirrorLag",
+        "nothing is copied for half an hour",
+        31,
+        {**LEADS, **BEHIND_EACH, LAG: "0+60x60"},
+        {"store": "second"},
+        "31m 0s",
+    ),
+    Case("MirrorLag", "it catches up in time", 60, {**LEADS, **BEHIND_EACH, LAG: "0+60x14 0x60"}),
+    Case("MirrorLag", "it is filled each night", 20 * HOUR, {**LEADS, **NIGHTLY, LAG: "0+60x20000"}),
+    Case("MirrorLag", "a follower remembers an old one", 60, {**FOLLOWS, **BEHIND_EACH, LAG: "0+60x90"}),
+    Case("StandbyActive", "it has taken over", 1, {STANDBY: "1x9"}, {"store": "second-standby"}),
+    Case("StandbyActive", "the first store is back", 9, {STANDBY: "1x3 0x30"}),
+    Case(
+        "LeasesFailing",
+        "each renewal is refused",
+        20,
+        {LEASES: "0+1x30"},
+        {"lease": "full"},
+        "15",
+    ),
+    Case("LeasesFailing", "one renewal met another writer", 60, {LEASES: "0x20 1x60"}),
     Case(
         "Degraded",
         "the store is away for long",
@@ -130,6 +176,7 @@ CASES = [
     ),
     Case("Degraded", "the store is away for a moment", 30, fault("store-unavailable", "0x2 1x5 0x30")),
     Case("Degraded", "the fault has an alert of its own", 30, fault("etcd-nospace", "1x60")),
+    Case("Degraded", "a proof failed, which has one too", 30, fault("proof", "1x60")),
     Case("Down", "one does not answer", 7, {"up": "1 0x30"}, {}),
     Case("Down", "no agent is scraped at all", 7, {'up{job="others",instance="x"}': "1x30"}, {}, usual={}),
     Case("Down", "it is back within five minutes", 30, {"up": "1 0x3 1x30"}),
@@ -209,11 +256,11 @@ CASES = [
         "JobFailing",
         "each attempt fails",
         60,
-        {f'{JOB_FAILURES}{{name="verify"}}': "0+1x60"},
-        {"name": "verify"},
+        {f'{JOB_FAILURES}{{name="compact"}}': "0+1x60"},
+        {"name": "compact"},
         "60",
     ),
-    Case("JobFailing", "one attempt failed", 60, {f'{JOB_FAILURES}{{name="verify"}}': "0x20 1x60"}),
+    Case("JobFailing", "one attempt failed", 60, {f'{JOB_FAILURES}{{name="compact"}}': "0x20 1x60"}),
     Case("JobFailing", "the job has an alert of its own", 60, {f'{JOB_FAILURES}{{name="prune"}}': "0+1x60"}),
     Case("ClockJump", "the clock was set", 30, {"rootcellar_clock_jumps_total": "0x20 1x90"}, {}),
     Case("ClockJump", "that was two hours ago", 150, {"rootcellar_clock_jumps_total": "0x20 1x200"}),

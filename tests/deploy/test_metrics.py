@@ -30,7 +30,9 @@ def agent(agents, etcd, tmp_path):
     member.etcdctl("put", "first", "value")
     found = agents.make([member.endpoint], f"file://{tmp_path / 'store'}")
     written = found.config.read_text()
-    written = written.replace("delta: {every: 1s}", "delta: {every: 1s}, verify: {cron: '0 3 * * *'}")
+    written = written.replace(
+        "delta: {every: 1s}", "delta: {every: 1s}, proofs: {replay: {cron: '0 3 * * *'}}"
+    )
     written = written.replace(
         f"url: '{found.store_url}'", f"url: '{found.store_url}', retention: {{limit: 9}}"
     )
@@ -54,8 +56,9 @@ def test_an_agent_has_every_metric_of_rules_and_dashboard_and_says_when_its_jobs
 
     for asked in [rule["expr"] for rule in alerts()] + [expression for _, expression in targets()]:
         assert metrics_in(asked) <= names, asked
-    assert "rootcellar_last_proof_failed 0.0" in text
-    for kind, seconds in {"delta": 1, "full": 6 * 3600, "verify": 86400, "prune": 3600}.items():
+    assert 'rootcellar_last_proof_failed{check="replayed"} 0.0' in text
+    assert 'rootcellar_expected_proof_interval_seconds{check="replayed"} 86400.0' in text
+    for kind, seconds in {"delta": 1, "full": 6 * 3600, "proof-replay": 86400, "prune": 3600}.items():
         assert f'rootcellar_expected_interval_seconds{{kind="{kind}"}} {float(seconds)}' in text
 
 

@@ -102,7 +102,8 @@ def test_the_unit_the_configuration_and_the_page_speak_of_the_same_places():
     directory = written["stores"][0]["credentials"]["dir"]
     assert credentials["accessKeyID"] == f"{directory}/accessKeyID"
     assert written["agent"]["state-dir"] == f"/run/{settings['RuntimeDirectory'][0]}"
-    assert written["schedules"]["verify"]["scratch"] == f"/var/lib/{settings['StateDirectory'][0]}"
+    scratch = {each["scratch"] for each in written["schedules"]["proofs"].values()}
+    assert scratch == {f"/var/lib/{settings['StateDirectory'][0]}"}
     page = PAGE.read_text()
     for each in ("/etc/rootcellar/config.yaml", written["agent"]["http"]["listen"], directory):
         assert each in page
