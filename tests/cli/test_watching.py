@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.ledger import keep_proof
+from rootcellar.backup.catalogue.records import Check, Finding, Link, Proof, Result
 from rootcellar.errors import ConfigError, NotFoundError, ProofError, UsageError
+from rootcellar.stores.file import FileStore
 from testbed import binaries
 
 FULL = "Full-00000000-00000127-1795250723.gz"
 DELTA = "Incr-00000212-00000252-1795250731.gz"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
 OLD = ("--max-age", "5000d", "--proof-age", "5000d")
 """The backups under test are as old as they are."""
 
@@ -245,6 +251,34 @@ def test_check_is_critical_where_a_proof_failed(cli, ebr):
     result = cli("check", store, *OLD)
     assert result.code == 2
     assert "hash failed" in result.out
+
+
+@pytest.mark.parametrize("key", [FULL, DELTA])
+def test_what_an_upload_disproves_is_a_word_on_its_chain_and_what_it_proves_is_none(cli, ok, ebr, key):
+    store = ebr()
+    place = FileStore(store)
+
+    def upload(check, result):
+        (name,) = (each.name for each in read_catalogue(place).snapshots if each.key.endswith(key))
+        proof = Proof(
+            objects=(Link(name.key, "a" * 64),),
+            revision=name.last,
+            findings=(Finding(check, result, "as found"),),
+            started_at=NOW,
+            finished_at=NOW,
+            by="agent/1",
+            in_passing=True,
+        )
+        keep_proof(place, proof)
+
+    upload(Check.HASH, Result.PASSED)
+    assert ok("ls", store, "--output", "json").json["chains"][0]["proof"] is None
+    upload(Check.LISTED, Result.FAILED)
+    assert ok("ls", store, "--output", "json").json["chains"][0]["proof"]["failed"] == ["listed"]
+    result = cli("check", store, *OLD)
+    assert (result.code, "listed failed" in result.out) == (2, True)
+    ok("verify", store)
+    assert cli("check", store, *OLD).code == 0
 
 
 def test_check_is_unknown_where_the_store_does_not_answer(cli):

@@ -87,10 +87,17 @@ def window(catalogue: Catalogue, timeline: int) -> Window:
 
 
 def latest_proof(catalogue: Catalogue, chain: Chain) -> SeenProof | None:
-    """The newest word on a chain, good or bad, about the objects as they are."""
+    """The newest word on a chain, good or bad, about the objects as they are.
+
+    What an upload has proven in passing is no word on a chain; what it has disproven is.
+    """
     there = {each.name.key: each for each in (chain.full, *chain.deltas)}
     for proof in reversed(catalogue.proofs):
         covered = [there.get(link.key) for link in proof.objects]
+        if proof.in_passing and (proof.failed is None or covered[0] is None):
+            continue
+        if proof.in_passing:
+            return SeenProof.of(proof)
         if covered and covered[0] is chain.full and all(each is not None for each in covered):
             return SeenProof.of(proof)
     return None
