@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rootcellar.errors import ConfigError, FencedError, KubeExistsError, KubeNotFoundError
+from rootcellar.kube.client import KubeClient
 from rootcellar.kube.election import Election, Terms
 from rootcellar.kube.kinds import LEASES, untyped
 from rootcellar.kube.reflector import Reflector
@@ -196,11 +198,11 @@ def taken_by(holder, client, namespace):
 class Standing:
     """An election in this process, with a clock that is set by hand."""
 
-    def __init__(self, control_plane, namespace, identity="self", **terms):
+    def __init__(self, control_plane, namespace, identity="self", client=None, **terms):
         self.now, self.looks, self.written = 1000.0, 0, io.StringIO()
         self.changed = threading.Event()
         self.election = Election(
-            control_plane.client,
+            client or control_plane.client,
             Terms(namespace, "hand", identity, **{"retry": 0.02, "look": 0.02, **terms}),
             log=make_log("json", self.written),
             changed=self.changed.set,
@@ -259,6 +261,27 @@ def test_time_alone_takes_the_right_to_write_away(control_plane, namespace):
         assert not scene.election.may_write()
         assert scene.election.is_lost
         assert scene.election.remaining == 5
+
+
+def test_an_api_server_that_says_nothing_does_not_keep_a_leader_from_knowing_that_its_time_is_over(
+    control_plane, namespace
+):
+    if control_plane.api_server is None:
+        pytest.skip("the cluster is not ours to stop")
+    with KubeClient(control_plane.access, timeout=0.5) as client:
+        with standing(control_plane, namespace, client=client) as scene:
+            wait_until(scene.election.may_write, "it leads")
+            scene.changed.clear()
+            os.kill(control_plane.api_server.pid, signal.SIGSTOP)
+            try:
+                wait_until(lambda: "election-failed" in scene.logged, "a request is given up")
+                assert scene.election.may_write()
+                scene.now += 10
+                assert not scene.election.may_write()
+                assert scene.changed.wait(30)
+            finally:
+                os.kill(control_plane.api_server.pid, signal.SIGCONT)
+        assert scene.logged[-2:] == ["election-failed", "leadership-lost"]
 
 
 def test_whoever_finds_another_holder_stops_before_his_time_is_over(control_plane, namespace):
