@@ -98,8 +98,13 @@ class ContainerAdmin(Bucket):
                 return Outcome.CREATED
 
     def _change(self, change: Change, wish: BucketWish, state: BucketState) -> None:
-        """The container's stored access policies are sent again: they are replaced as a whole."""
         del change, wish, state  # public access is the only one that is known
+        self.close()
+
+    def close(self) -> None:
+        """Take public access away.  The container's stored access policies are sent again, because they are
+        replaced as a whole.
+        """
 
         def once() -> None:
             query = {**_CONTAINER, "comp": "acl"}
@@ -128,10 +133,19 @@ class ContainerAdmin(Bucket):
         except DeniedError:
             return UNKNOWN
 
+    @property
+    def marks(self) -> Store:
+        """The store at the marks' folder."""
+        return self._marked
+
     def _marks_at(self) -> Store:
         return self._marked
 
     def _heap(self) -> _Blobs:
+        return self.heap()
+
+    def heap(self) -> _Blobs:
+        """What lies in the container."""
         return _Blobs(self._client, self._url, self._period)
 
     def _first_parts(self) -> Iterator[str]:
