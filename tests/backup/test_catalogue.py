@@ -12,6 +12,7 @@ from rootcellar.backup.catalogue.ownership import Heartbeat
 from rootcellar.backup.catalogue.records import Check, Finding, Link, Proof, Result, Tombstone
 from rootcellar.backup.catalogue.timeline import bind_marker, open_timeline
 from rootcellar.errors import AlreadyExistsError, RecordError, UsageError
+from rootcellar.stores.decorator import StoreDecorator
 from tests.backup.builders import EPOCH, delta, full, moment, record
 
 CLUSTER = "cdf818194e3a8c32"
@@ -161,6 +162,25 @@ def test_what_lies_among_the_documents_and_is_none_is_left_alone(store):
     store.put("catalogue/notes/readme.txt", [b"hello"])
     store.put("catalogue/probe/x", [b"hello"])
     assert read_catalogue(store).damaged == ()
+
+
+def test_a_heartbeat_that_is_replaced_while_the_catalogue_is_read_is_still_found(store):
+    epoch = fence.claim_epoch(store, "agent/1", NOW)
+
+    class Beats(StoreDecorator):
+        """An agent that beats between each listing and what is read of it, three times."""
+
+        left = 3
+
+        def list(self, prefix="", **how):
+            listed = list(super().list(prefix, **how))
+            if self.left and any(info.key.startswith(keys.HEARTBEATS) for info in listed):
+                self.left -= 1
+                fence.beat(store, epoch, 7, 1, moment(4 - self.left))
+            return iter(listed)
+
+    fence.beat(store, epoch, 7, 1, NOW)
+    assert read_catalogue(Beats(store)).heartbeat.time == moment(4)
 
 
 def test_the_newest_heartbeat_is_kept_and_older_ones_removed(store):

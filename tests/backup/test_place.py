@@ -155,7 +155,7 @@ def settle(directory):
 
 
 @pytest.mark.parametrize("exchange", [True, False])
-@pytest.mark.parametrize("has_old", [True, False])
+@pytest.mark.parametrize("has_old", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_killed_anywhere_the_old_or_the_new_is_in_force_whole(inhabited, killer, tmp_path, exchange, has_old):
     if not has_old:
         shutil.rmtree(inhabited / "member")

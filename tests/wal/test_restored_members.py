@@ -109,7 +109,7 @@ def hashes(members):
     return {member.hash_kv(revision) for member in members}
 
 
-@pytest.mark.parametrize(("index", "term"), [(1, 1), (5000, 7)])
+@pytest.mark.parametrize(("index", "term"), [pytest.param(1, 1, marks=pytest.mark.long), (5000, 7)])
 def test_a_member_on_our_log_serves_restarts_and_hands_its_data_to_one_that_joins(
     etcd, etcd_line, backup, index, term
 ):

@@ -46,7 +46,10 @@ def verdict(directory):
         return verify_wal(directory)
 
 
-@pytest.mark.parametrize("spare", [0, 4096], ids=["to the last byte", "preallocated"])
+@pytest.mark.parametrize(
+    "spare",
+    [pytest.param(0, marks=pytest.mark.long, id="to the last byte"), pytest.param(4096, id="preallocated")],
+)
 def test_every_flipped_bit_is_found_or_changes_nothing(life, spare):
     good = life.path.read_bytes() + bytes(spare)
     life.path.write_bytes(good)

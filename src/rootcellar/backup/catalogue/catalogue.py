@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=Document)
 
 _READERS = 16
+_LISTED_AGAIN = 5
 
 
 class Damage(NamedTuple):
@@ -131,6 +132,19 @@ def read_catalogue(store: Store) -> Catalogue:
                     return found[key]
             return None
 
+        def heartbeat() -> Heartbeat | None:
+            # An agent removes its last one behind each new one: what was listed may be gone by now.
+            found = last_of(keys.HEARTBEATS, Heartbeat)
+            for _ in range(_LISTED_AGAIN):
+                if found is not None:
+                    break
+                newer = [info.key for info in store.list(keys.HEARTBEATS)]
+                if newer == listing.documents[keys.HEARTBEATS]:
+                    break
+                listing.documents[keys.HEARTBEATS] = newer
+                found = last_of(keys.HEARTBEATS, Heartbeat)
+            return found
+
         records = _believable(read(listing.documents[keys.RECORDS], Record), damaged)
         tombstones = all_of(keys.TOMBSTONES, Tombstone)
         timelines = tuple(sorted(all_of(keys.TIMELINES, Timeline), key=lambda each: each.number))
@@ -144,7 +158,7 @@ def read_catalogue(store: Store) -> Catalogue:
         return Catalogue(
             snapshots=tuple(sorted(snapshots, key=lambda each: (each.name.order, each.key))),
             timelines=timelines,
-            heartbeat=last_of(keys.HEARTBEATS, Heartbeat),
+            heartbeat=heartbeat(),
             marker=last_of(keys.MARKERS, Marker),
             epoch=last_of(keys.EPOCHS, Epoch),
             intents=all_of(keys.FORKS, ForkIntent),
