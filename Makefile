@@ -56,6 +56,8 @@ soak: .venv/.project testbed  ## agents beside a real cluster under random fault
 	$(BIN)/python -m tests.soak.run --seconds $(or $(SOAK_SECONDS),600) $(SOAK)
 bench-agent: .venv/.project testbed  ## the agent at rest and under 10,000 events/s; BENCH=... goes to benchmarks/agent.py
 	$(BIN)/python -m benchmarks.agent $(BENCH)
+bench-kube: .venv/.project testbed  ## 10,000 objects of one kind: first pass, memory, at rest; BENCH=... goes to benchmarks/kube.py
+	$(BIN)/python -m benchmarks.kube $(BENCH)
 e2e: .venv/.project testbed  ## real pods on a node of Kubernetes that the test makes; needs root; E2E=... goes to pytest
 	@$(BIN)/python -m testbed.cluster_programs || echo "tests that need what is missing will be skipped, or fail where CI is set"
 	$(BIN)/pytest -m e2e --timeout=900 tests/e2e $(E2E)
@@ -85,7 +87,7 @@ lock: .venv/.uv  ## pin the newest versions that pyproject.toml allows
 	for group in gen testbed fake-gcs swift go; do compile "$$group" --group "$$group"; done
 newest:
 	@echo $(NEWEST)
-.PHONY: newest help setup demo test testbed check fmt fuzz bench bench-agent soak e2e cluster image test-long test-newest gen lock
+.PHONY: newest help setup demo test testbed check fmt fuzz bench bench-agent bench-kube soak e2e cluster image test-long test-newest gen lock
 
 # The rules of an environment: $(1) its directory, $(2) its Python, $(3) its requirement files.
 #   .uv         it exists and has uv, the installer
