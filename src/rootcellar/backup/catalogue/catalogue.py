@@ -19,7 +19,7 @@ from rootcellar.backup.catalogue.records import Grant, Hold, Pin, Proof, Record,
 from rootcellar.errors import NotFoundError, RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rootcellar.backup.catalogue.names import SnapshotName
     from rootcellar.stores.protocol import Store
@@ -132,19 +132,6 @@ def read_catalogue(store: Store) -> Catalogue:
                     return found[key]
             return None
 
-        def heartbeat() -> Heartbeat | None:
-            # An agent removes its last one behind each new one: what was listed may be gone by now.
-            found = last_of(keys.HEARTBEATS, Heartbeat)
-            for _ in range(_LISTED_AGAIN):
-                if found is not None:
-                    break
-                newer = [info.key for info in store.list(keys.HEARTBEATS)]
-                if newer == listing.documents[keys.HEARTBEATS]:
-                    break
-                listing.documents[keys.HEARTBEATS] = newer
-                found = last_of(keys.HEARTBEATS, Heartbeat)
-            return found
-
         records = _believable(read(listing.documents[keys.RECORDS], Record), damaged)
         tombstones = all_of(keys.TOMBSTONES, Tombstone)
         timelines = tuple(sorted(all_of(keys.TIMELINES, Timeline), key=lambda each: each.number))
@@ -158,7 +145,7 @@ def read_catalogue(store: Store) -> Catalogue:
         return Catalogue(
             snapshots=tuple(sorted(snapshots, key=lambda each: (each.name.order, each.key))),
             timelines=timelines,
-            heartbeat=heartbeat(),
+            heartbeat=_beat(store, listing, lambda: last_of(keys.HEARTBEATS, Heartbeat)),
             marker=last_of(keys.MARKERS, Marker),
             epoch=last_of(keys.EPOCHS, Epoch),
             intents=all_of(keys.FORKS, ForkIntent),
@@ -173,6 +160,22 @@ def read_catalogue(store: Store) -> Catalogue:
             lost=tuple(each for each in records if each.key not in there and each.key not in buried),
             damaged=tuple(damaged),
         )
+
+
+def _beat(store: Store, listing: _Listing, read: Callable[[], Heartbeat | None]) -> Heartbeat | None:
+    """The newest heartbeat.  An agent removes its last one behind each new one: what was listed may be gone
+    by the time it is read, and another be there.
+    """
+    found = read()
+    for _ in range(_LISTED_AGAIN):
+        listed = listing.documents[keys.HEARTBEATS]
+        if found is not None or not listed:
+            break
+        listing.documents[keys.HEARTBEATS] = [info.key for info in store.list(keys.HEARTBEATS)]
+        if listing.documents[keys.HEARTBEATS] == listed:
+            break
+        found = read()
+    return found
 
 
 def _list(store: Store) -> _Listing:
