@@ -7,6 +7,7 @@ import ssl
 import threading
 from contextlib import suppress
 
+import msgspec
 import pytest
 
 from rootcellar.errors import (
@@ -21,7 +22,7 @@ from rootcellar.errors import (
 from rootcellar.kube.access import Access
 from rootcellar.kube.client import KubeClient
 from rootcellar.kube.discovery import in_cluster
-from rootcellar.kube.kinds import LEASES, untyped
+from rootcellar.kube.kinds import LEASES, Key, untyped
 from rootcellar.kube.refusal import refusal
 from tests.agent.agents import wait_until
 
@@ -105,6 +106,67 @@ def test_an_untyped_kind_has_all_that_the_server_sends(admin, namespace):
     made = admin.create(CONFIG_MAPS, {"metadata": {"name": "plain"}, "data": {"a": "b"}}, namespace)
     assert made["data"] == {"a": "b"}
     assert made["metadata"]["managedFields"]
+
+
+def managers(admin, name, namespace):
+    found = msgspec.json.decode(admin.get_raw(CONFIG_MAPS, name, namespace))
+    return {each["manager"]: each["operation"] for each in found["metadata"]["managedFields"]}
+
+
+def config_map(name, **data):
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def test_what_is_applied_is_created_and_what_is_no_longer_named_is_given_up(admin, namespace):
+    one = config_map("applied", a="1", b="2")
+    made = admin.apply(CONFIG_MAPS, "applied", one, namespace, field_manager="ours")
+    assert made["data"] == {"a": "1", "b": "2"}
+    admin.merge_patch(CONFIG_MAPS, "applied", {"data": {"c": "3"}}, namespace, field_manager="theirs")
+    two = msgspec.json.encode(config_map("applied", a="0"))
+    assert admin.apply(CONFIG_MAPS, "applied", two, namespace, field_manager="ours")["data"] == {
+        "a": "0",
+        "c": "3",
+    }
+    assert managers(admin, "applied", namespace) == {"ours": "Apply", "theirs": "Update"}
+
+
+def test_a_field_of_another_manager_is_taken_only_by_force(admin, namespace):
+    admin.create(CONFIG_MAPS, config_map("owned", a="theirs"), namespace, field_manager="theirs")
+    ours = config_map("owned", a="ours")
+    with pytest.raises(KubeConflictError) as caught:
+        admin.apply(CONFIG_MAPS, "owned", ours, namespace, field_manager="ours", force=False)
+    assert 'conflict with "theirs"' in caught.value.message
+    assert admin.get(CONFIG_MAPS, "owned", namespace)["data"] == {"a": "theirs"}
+    assert admin.apply(CONFIG_MAPS, "owned", ours, namespace, field_manager="ours")["data"] == {"a": "ours"}
+
+
+def test_a_page_has_objects_as_they_came_and_the_moment_that_all_pages_are_of(admin, namespace):
+    for number in range(3):
+        admin.create(LEASES, lease(f"n{number}"), namespace)
+    first = admin.list_page(LEASES, namespace, page=2)
+    assert [msgspec.json.decode(each)["metadata"]["name"] for each in first.items] == ["n0", "n1"]
+    admin.create(LEASES, lease("n9"), namespace)
+    second = admin.list_page(LEASES, namespace, page=2, more=first.more)
+    assert [msgspec.json.decode(each)["metadata"]["name"] for each in second.items] == ["n2"]
+    assert (second.more, second.resource_version) == ("", first.resource_version)
+    assert len(admin.list_page(LEASES, namespace, page=0).items) == 4
+
+
+def test_metadata_has_what_decides_over_an_objects_end(admin, namespace):
+    owner = admin.create(LEASES, lease("owner"), namespace).metadata
+    reference = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "name": "owner", "uid": owner.uid}
+    meta = {"finalizers": ["rootcellar.dev/test"], "ownerReferences": [{**reference, "controller": True}]}
+    admin.create(LEASES, lease("held", **meta), namespace)
+    admin.delete(LEASES, "held", namespace)
+    held = admin.get(LEASES, "held", namespace).metadata
+    assert held.key == Key(namespace, "held")
+    assert held.finalizers == ("rootcellar.dev/test",)
+    assert held.deletion_timestamp >= held.creation_timestamp
+    (found,) = held.owner_references
+    assert (found.kind, found.name, found.uid, found.controller) == ("Lease", "owner", owner.uid, True)
+    admin.merge_patch(LEASES, "held", {"metadata": {"finalizers": None}}, namespace)
+    with pytest.raises(KubeNotFoundError):
+        admin.get(LEASES, "held", namespace)
 
 
 def test_what_the_schema_forbids_is_an_error_that_names_the_field(admin, namespace):
