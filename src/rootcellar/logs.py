@@ -6,6 +6,7 @@ events, this is for the day when somebody does.
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
@@ -47,6 +48,29 @@ def make_log(form: str = "text", stream: TextIO | None = None, **always: Any) ->
         wrapper_class=structlog.make_filtering_bound_logger(0),
     )
     return cast("Log", log.bind(**always))
+
+
+class _Notes(logging.Handler):
+    """What is written by `logging`, as events of a log."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        by = record.name.removeprefix("rootcellar.")
+        write = self._log.error if record.levelno >= logging.ERROR else self._log.warning
+        if record.levelno < logging.WARNING:
+            write = self._log.info
+        try:
+            write("note", by=by, text=self.format(record))
+        except Exception:  # noqa: BLE001  as every handler of `logging`
+            self.handleError(record)
+
+
+def carry_notes(log: Log, level: int = logging.INFO) -> None:
+    """Have what libraries and small steps write by `logging` stand in this log, as events `note`."""
+    logging.basicConfig(level=level, handlers=[_Notes(log)])
 
 
 def told(error: BaseException) -> dict[str, str]:

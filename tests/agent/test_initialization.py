@@ -129,14 +129,14 @@ def test_a_healthy_member_starts_while_the_store_does_not_answer_and_this_is_sai
         done = initialize(home(member, store=lambda: unreachable(port)), Mode.FULL)
     assert done.plan.deed is Deed.KEEP
     (warning,) = done.warnings
-    assert warning.startswith("the store does not answer")
+    assert warning.startswith("the store cannot be read")
 
 
 def test_a_damaged_member_waits_for_the_store_and_is_not_touched(backed_up):
     member, _ = backed_up()
     break_pages(database(member))
     before = contents(member.data_dir)
-    with closed_port() as port, pytest.raises(StoreError, match="does not answer"):
+    with closed_port() as port, pytest.raises(StoreError, match="cannot be read"):
         initialize(home(member, store=lambda: unreachable(port)), Mode.FULL)
     assert contents(member.data_dir).items() >= before.items()
 

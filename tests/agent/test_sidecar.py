@@ -133,8 +133,8 @@ def test_the_wrapper_is_told_to_stop_and_its_absence_is_only_logged(tls, authori
     pair = {"cert": authority.server.certificate, "key": authority.server.key} if tls else {}
     with served(lambda: [Route("/stop", stop, methods=["POST"])], **pair) as url:
         port = int(url.rpartition(":")[2])
-        stop_wrapper("https" if tls else "http", str(authority.ca), port)
+        stop_wrapper(url.replace("127.0.0.1", "localhost"), str(authority.ca), port)
     assert heard == ["POST"]
     with caplog.at_level(logging.WARNING):
-        stop_wrapper("http", None, port)
+        stop_wrapper("http://localhost:2379", None, port)
     assert "was not told to restart" in caplog.text

@@ -108,7 +108,7 @@ class Initialization:
             self.done = await asyncio.to_thread(self._run, mode)
             self.failure = None
             self.progress = Progress.SUCCESSFUL
-            _log.info("initialized: %s (%s)", self.done.plan.deed.value, self.done.plan.reason)
+            _log.info("initialized: etcd may start (%s)", self.done.plan.deed.value)
             for warning in self.done.warnings:
                 _log.warning("initialization: %s", warning)
         except RootcellarError as error:

@@ -7,11 +7,13 @@ changed and plans the rest.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rootcellar.agent.members import LIST_TRIES
 from rootcellar.agent.start_plan import Deed, Facts, StartPlan, StoreFacts, StoreState, plan_start
 from rootcellar.agent.validation import Mode, Validation, against_store, keep_guard, validate
 from rootcellar.backup.catalogue.catalogue import read_catalogue
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _SPARED = timedelta(days=1)
 """No start pushes a quarantine out that is younger: what keeps failing must not eat what it failed on."""
+_log = logging.getLogger(__name__)
 
 
 def store_facts(store: Store | None) -> StoreFacts:
@@ -108,6 +111,7 @@ def initialize(
         with place.locked(home.data_dir):
             place.settle(home.data_dir, now())
     found = validate(home.data_dir, mode, namespace=home.namespace)
+    _log.info("%s (%s look): %s", home.data_dir, mode.value, found.finding)
     store, facts = _gather(home, found)
     plan = plan_start(facts)
     warnings = [*facts.found.remarks]
@@ -115,6 +119,7 @@ def initialize(
         warnings.append(f"{facts.store.state.value}: {facts.store.told}")
     if plan.error is not None:
         raise plan.error
+    _log.info("decided: %s (%s)", plan.deed.value, plan.reason)
     quarantined, restored = _carry_out(home, plan, facts, store, now)
     keep_guard(home.data_dir, home.namespace)
     return Initialized(plan, facts.found, restored, quarantined, tuple(warnings))
@@ -122,20 +127,32 @@ def initialize(
 
 def _gather(home: Home, found: Validation) -> tuple[Store | None, Facts]:
     several = len(home.initial_cluster) > 1
+    registered = home.leases.registered() if several and home.leases is not None else None
     cluster = None
     if several and home.control is not None:
+        _log.info("the cluster is asked through %s", home.control.endpoints)
         try:
-            cluster = home.control.cluster()
-        except EtcdUnavailableError:
-            cluster = None
+            cluster = home.control.cluster(tries=_tries(found, registered))
+        except EtcdUnavailableError as error:
+            _log.info("the cluster does not answer: %s", error.message)
     # The store is asked only where its answer counts: a healthy member of several starts without it.
     asked = not (several and (cluster is not None or found.valid))
     store, held = _opened(home) if asked else (None, StoreFacts(StoreState.NONE))
     if not several and (expected := held.expected(found.cluster_id)) is not None:
         found = against_store(found, expected)
-    registered = home.leases.registered() if several and home.leases is not None else None
     founders = tuple(home.initial_cluster)
     return store, Facts(home.name, home.own_peer_urls, founders, found, held, cluster, registered)
+
+
+def _tries(found: Validation, registered: frozenset[str] | None) -> int:
+    """How often the cluster is asked before it counts as silent.
+
+    Once where nobody has ever lived: it is being founded, and etcd itself looks at its peers once more.
+    Twice for a member that starts on its data either way: if it was removed meanwhile, its peers tell it.
+    """
+    if found.valid:
+        return 2
+    return 1 if found.blank and registered == frozenset() else LIST_TRIES
 
 
 def _opened(home: Home) -> tuple[Store | None, StoreFacts]:
@@ -159,15 +176,18 @@ def _carry_out(
     if plan.remove is not None:
         assert home.control is not None  # noqa: S101  the plan is made from its answer
         home.control.remove(plan.remove)
+        _log.info("member %s (%x) was removed from the cluster", plan.remove.name, plan.remove.id)
     # A crash here leaves a member that the cluster does not list: the next start takes its data aside.
     quarantined = None
     if plan.aside:
         with place.locked(home.data_dir):
             quarantined = place.set_aside(home.data_dir, now())
+        _log.info("the old data is in %s", quarantined)
     # A crash here leaves no data, and a cluster that does not list us: the next start joins.
     if plan.add:
         assert home.control is not None  # noqa: S101  as above
-        home.control.add_learner(facts.peer_urls)
+        added = home.control.add_learner(facts.peer_urls)
+        _log.info("the cluster takes us as member %x, which does not vote yet", added.id)
     return quarantined, None
 
 
@@ -182,6 +202,7 @@ def _restore(
         announce=True,
     )
     plan = plan_restore(read_catalogue(store), store.url, wish)
+    _log.info("restores %s and %d deltas from %s", plan.full.key, len(plan.deltas), store.url)
     quarantined = None
     restored = restore(plan, store, {home.name: home.data_dir}, replace=True, now=now)
     if restored is None:
@@ -191,6 +212,10 @@ def _restore(
         restored = restore(plan, store, {home.name: home.data_dir}, replace=True, now=now)
     assert restored is not None  # noqa: S101  nothing is there any more that it could be
     kept = [Path(each) for each in restored.quarantined]
+    seconds = sum(restored.seconds.values())
+    _log.info("restored and proven up to revision %d, %.1f s of work", restored.revision, seconds)
+    for each in kept:
+        _log.info("the old data is in %s", each)
     return (kept[-1] if kept else quarantined), restored
 
 

@@ -8,6 +8,7 @@ twice.
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -29,6 +30,7 @@ _LEARNER_PAUSE = 5.0
 _TOO_MANY_LEARNERS = "too many learner"
 _SETTLING = "unhealthy cluster"  # what etcd says to changes until all members were connected for five seconds
 _NOT_IN_SYNC = "in sync with leader"
+_log = logging.getLogger(__name__)
 
 
 class MemberLeases(Protocol):
@@ -81,6 +83,11 @@ class MemberControl:
     def __init__(self, client: EtcdClient, *, pause: Callable[[float], None] = time.sleep) -> None:
         self._client = client
         self._pause = pause
+
+    @property
+    def endpoints(self) -> str:
+        """Through whom the cluster is asked, for a person."""
+        return ", ".join(self._client.endpoints)
 
     def cluster(self, *, tries: int = LIST_TRIES) -> Cluster:
         """The cluster as it is.  Raises EtcdUnavailableError when nobody answers, or there is no leader."""
@@ -155,7 +162,7 @@ class MemberControl:
         return frozenset(found)
 
     def _insist(self, call: Callable[[], T], tries: int) -> T:
-        for seconds in _pauses(tries):
+        for pause in _pauses(tries):
             try:
                 return call()
             except EtcdError as error:
@@ -163,7 +170,9 @@ class MemberControl:
                 passing = crowded or _SETTLING in error.message
                 if not passing and not isinstance(error, EtcdUnavailableError):
                     raise
-                self._pause(seconds + _LEARNER_PAUSE * crowded)
+                seconds = pause + _LEARNER_PAUSE * crowded
+                _log.info("not yet: %s; tried again in %.0f s", error.message, seconds)
+                self._pause(seconds)
         return call()
 
 

@@ -53,6 +53,7 @@ async def serving(
             ssl_keyfile=key,
             lifespan="off",
             log_config=None,
+            log_level="warning",  # that it has started is no news: who serves says what
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=_GRACE,

@@ -118,11 +118,14 @@ async def tend(
 
     `restart` has etcd started anew after its peer URLs were changed, which is when it listens there.
     """
-    moved = not peer_urls
+    moved, learner = not peer_urls, 0
     while True:
         with suppress(EtcdError):
             status = await in_thread("status", client.status)
             own = status.header.member_id
+            if status.is_learner and own != learner:
+                _log.info("member %x does not vote yet; it is promoted once it has caught up", own)
+                learner = own
             if status.is_learner and await in_thread("promote", partial(control.promote, own)):
                 _log.info("member %x votes now", own)
             if not moved and not status.is_learner:
@@ -137,12 +140,18 @@ async def tend(
         await asyncio.sleep(period)
 
 
-def stop_wrapper(scheme: str = "http", ca: str | None = None, port: int = WRAPPER_PORT) -> None:
-    """Have the wrapper beside us end its etcd; its container starts again.  A failure is logged."""
-    url = f"{scheme}://localhost:{port}/stop"
+def stop_wrapper(endpoint: str, ca: str | None = None, port: int = WRAPPER_PORT) -> None:
+    """Have the wrapper beside us end its etcd; its container starts again.  A failure is logged.
+
+    It serves with the certificate of its etcd, so it is spoken to by the scheme and the host of our etcd's
+    `endpoint`: "localhost" is in none of the certificates that Gardener makes.
+    """
+    etcd = urlsplit(endpoint)
+    host = f"[{etcd.hostname}]" if ":" in (etcd.hostname or "") else etcd.hostname
+    url = f"{etcd.scheme}://{host}:{port}/stop"
     request = urllib.request.Request(url, method="POST", data=b"")  # noqa: S310  our own http(s)
     try:
-        context = ssl.create_default_context(cafile=ca) if scheme == "https" else None
+        context = ssl.create_default_context(cafile=ca) if etcd.scheme == "https" else None
         with urllib.request.urlopen(request, timeout=5, context=context):  # noqa: S310  as above
             pass
     except OSError as error:

@@ -28,7 +28,7 @@ class StoreState(Enum):
     EMPTY = "the store holds no backup"
     HOLDS = "the store holds a backup"
     BROKEN = "the store holds backups, and none that can be restored"
-    UNREACHABLE = "the store does not answer"
+    UNREACHABLE = "the store cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ def _alone(facts: Facts) -> StartPlan:
     if store.state is StoreState.UNREACHABLE:
         return _refused(
             StoreError(
-                f"{found.finding}, and the store does not answer: {store.told}",
-                hint="whether there is a backup is not known; etcd starts when the store answers",
+                f"{found.finding}, and the store cannot be read: {store.told}",
+                hint="whether there is a backup is not known; etcd starts when the store can be read",
             )
         )
     if store.state is StoreState.BROKEN:
@@ -149,8 +149,8 @@ def _of_several(facts: Facts) -> StartPlan:  # noqa: PLR0911 - a table of cases
     if store.state is StoreState.UNREACHABLE:
         return _refused(
             StoreError(
-                f"a new cluster, and the store does not answer: {store.told}",
-                hint="whether there is a backup is not known; etcd starts when the store answers",
+                f"a new cluster, and the store cannot be read: {store.told}",
+                hint="whether there is a backup is not known; etcd starts when the store can be read",
             )
         )
     if store.state is StoreState.BROKEN:

@@ -44,6 +44,7 @@ GO_NAMES = {signal.SIGTERM: "terminated", signal.SIGINT: "interrupt"}
 
 _POLL, _PROBE_EVERY, _PROBE_SECONDS = 1.0, 2.0, 5.0
 _CONFIG_TRIES = 5
+_LONGEST_PAUSE = 15.0
 _ANSWER_SECONDS = 30.0
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _log = logging.getLogger(__name__)
@@ -110,6 +111,13 @@ class _Wrapper:
             return 0
         path = self._write_configuration(text)
         values = _parsed(text)
+        _log.info(
+            "etcd %s starts as %s of %s (%s cluster)",
+            self._options.etcd.version,
+            values.get("name"),
+            values.get("initial-cluster"),
+            values.get("initial-cluster-state"),
+        )
         os.umask(0o077)
         _close_modes(Path(str(values.get("data-dir") or "default.etcd")))
         # A crash from here on finds no note, and the next start checks everything.
@@ -130,20 +138,30 @@ class _Wrapper:
 
     async def _initialize(self) -> bool:
         """Poll the sidecar until the data directory is fit."""
-        mode, told = _mode(self._options.note), ""
+        mode, why = _mode(self._options.note)
+        began, pause = asyncio.get_running_loop().time(), _POLL
+        told: set[str] = set()
         while True:
+            seconds, now = _POLL, ""
             try:
                 status = await asyncio.to_thread(self._get, "/initialization/status")
                 if status == "Successful":
+                    took = asyncio.get_running_loop().time() - began
+                    _log.info("the sidecar has made the data directory fit; that took %.0f s", took)
                     return True
                 if status == "New":
                     await asyncio.to_thread(self._get, f"/initialization/start?mode={mode.value}")
+                    now = f"the sidecar was asked to make the data directory fit ({mode.value} look: {why})"
+                if status == "Failed":
+                    now = "Failed: the data directory is not fit, and the sidecar's log says why; asked again"
+                    seconds, pause = pause, min(2 * pause, _LONGEST_PAUSE)
             except OSError as error:
-                status = f"the sidecar does not answer: {error}"
-            if status != told:
-                _log.info("initialization (%s): %s", mode.value, status)
-                told = status
-            await asyncio.sleep(_POLL)
+                reason = getattr(error, "reason", error)
+                now = f"the sidecar does not answer at {self._options.sidecar}: {reason}"
+            if now and now not in told:  # each turn of a failure is in the sidecar's log
+                _log.info("%s", now)
+                told.add(now)
+            await asyncio.sleep(seconds)
 
     async def _configuration(self) -> str:
         for tries_left in reversed(range(_CONFIG_TRIES)):
@@ -223,17 +241,24 @@ class _Wrapper:
         while True:
             try:
                 await asyncio.to_thread(client.header, timeout=_PROBE_SECONDS)
-                self._ready = not self._asked_to_end.is_set()
-            except EtcdUnavailableError:
-                self._ready = False
+                self._tell(ready=not self._asked_to_end.is_set())
+            except EtcdUnavailableError as error:
+                self._tell(ready=False, why=error.message)
             except EtcdError as error:  # it answers, if not to us: there may be users
                 _log.debug("probe: %s", error.message)
-                self._ready = False
+                self._tell(ready=False, why=error.message)
             waited = asyncio.get_running_loop().time() - began
             if not (self._ready or late) and waited > self._options.ready_seconds > 0:
                 late = True
                 _log.error("etcd is not ready after %.0f s", waited)
             await asyncio.sleep(_PROBE_EVERY)
+
+    def _tell(self, *, ready: bool, why: str = "") -> None:
+        if ready and not self._ready:
+            _log.info("etcd is ready: a quorum answers")
+        if self._ready and not ready and not self._asked_to_end.is_set():
+            _log.warning("etcd is not ready any more: %s", why)
+        self._ready = ready
 
     def _client(self, tls: dict[str, str] | None) -> EtcdClient:
         options = self._options
@@ -253,13 +278,15 @@ class _Wrapper:
         return Response(b"", 200)
 
 
-def _mode(note: Path) -> Mode:
-    """How much is to be checked, by how etcd last ended."""
+def _mode(note: Path) -> tuple[Mode, str]:
+    """How much is to be checked, by how etcd last ended; and how that was."""
     try:
         said = note.read_text(errors="replace")
     except OSError:
-        return Mode.FULL
-    return Mode.SANITY if any(name in said for name in GO_NAMES.values()) else Mode.FULL
+        return Mode.FULL, f"no {note} says that etcd ended in good order"
+    if any(name in said for name in GO_NAMES.values()):
+        return Mode.SANITY, f"etcd ended in good order ({said.strip()})"
+    return Mode.FULL, f"{note} does not say that etcd ended in good order"
 
 
 def _context(options: WrapperOptions) -> ssl.SSLContext | None:

@@ -159,8 +159,7 @@ async def _tend(
 ) -> None:
     shared = before.shared_config(environ)
     said = configuration.get(Connection)
-    scheme = "https" if said.endpoints[0].startswith("https") else "http"
-    restart = partial(stop_wrapper, scheme, said.ca or None)
+    restart = partial(stop_wrapper, said.endpoints[0], said.ca or None)
     await tend(
         local,
         MemberControl(service),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import sys
 from typing import TYPE_CHECKING
 
 import rootcellar
 from rootcellar.cli import flags
 from rootcellar.cli.etcdbrctl import reading
 from rootcellar.cli.etcdbrctl.sections import SUBCOMMANDS, Common
+from rootcellar.logs import carry_notes, make_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,11 +32,7 @@ def run(context: Context) -> int:
         return 0
     configuration = reading.read(words)
     talkative = configuration.get(Common).log_level >= _TALKATIVE
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if talkative else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    carry_notes(make_log(), logging.DEBUG if talkative else logging.INFO)
     for warning in configuration.warnings:
         console.warn(warning)
     return _handler(configuration.command)(configuration, console, context.environ)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +12,7 @@ from rootcellar.cli import wrapper_flags as own
 from rootcellar.cli.values import SECOND
 from rootcellar.errors import UsageError
 from rootcellar.etcd.process import find_etcd
+from rootcellar.logs import carry_notes, make_log
 
 if TYPE_CHECKING:
     from rootcellar.cli.context import Context
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
 
 def run(context: Context) -> int:
     """Run it to its end; etcd's exit code, 0 where it was asked to end."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    carry_notes(make_log())
     return asyncio.run(wrap(options(context)))
 
 
