@@ -1,27 +1,22 @@
-"""A controller over 10,000 objects: its first pass, then at rest.  `python -m benchmarks.kube_controller`.
+"""A controller over all objects of a kind, as a process of its own: its first pass, then at rest.
 
-A real API server and etcd beside it, on the same cores.  The controller is a process of its own; its
-reconcile has three steps and writes the status of an object where that is not what the spec wants, as each
-contract does.  Memory is resident memory without file mappings; that nothing is written at rest is what the
-API server says: every object has the version that it had.
+Its reconcile has three steps and writes the status of an object where that is not what the spec wants, as
+each contract does.  The API server and its etcd have the same cores.  That nothing is written at rest is what
+the API server says: every object has the version that it had.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.agent import Watched
-from rootcellar.errors import KubeNotFoundError
 from rootcellar.kube import kubeconfig
 from rootcellar.kube.controller import Controller, Watch
 from rootcellar.kube.election import Terms
@@ -31,66 +26,82 @@ from rootcellar.kube.manager import Manager
 from rootcellar.kube.reflector import Reflector
 from rootcellar.kube.steps import Outcome, Step, run
 from rootcellar.logs import make_log
-from testbed.kubernetes import ControlPlane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rootcellar.kube.client import KubeClient
     from rootcellar.kube.kinds import Key
+    from testbed.crowd import Crowd
+    from testbed.kubernetes import ControlPlane
 
-PASS_SECONDS, PEAK_MIB = 60, 400
+PASS_SECONDS, PEAK_MIB, IDLE_SHARE = 60.0, 400, 0.01
 WORKERS = 8
-GROUP, PLURAL = "benchmarks.rootcellar.dev", "shelves"
-SHELVES = untyped(GROUP, "v1", PLURAL)
-_CRDS = untyped("apiextensions.k8s.io", "v1", "customresourcedefinitions", is_namespaced=False)
-_OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-_VERSION = {
-    "name": "v1",
-    "served": True,
-    "storage": True,
-    "subresources": {"status": {}},
-    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": _OPEN, "status": _OPEN}}},
-}
-_CRD = {
-    "metadata": {"name": f"{PLURAL}.{GROUP}"},
-    "spec": {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {"plural": PLURAL, "kind": "Shelf"},
-        "versions": [_VERSION],
-    },
-}
+Row = tuple[str, str, str, bool]
 
 
-def fill(client: KubeClient, namespace: str, count: int, size: int) -> None:
-    """Make the kind and so many objects of it, each with `size` bytes of spec."""
-    client.create(_CRDS, _CRD)
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            client.list_page(SHELVES, namespace, page=1)
-        except KubeNotFoundError:
-            if time.monotonic() > deadline:
-                raise
+def measured(
+    control_plane: ControlPlane, crowd: Crowd, directory: Path, objects: int, idle: float
+) -> Iterator[Row]:
+    """Each figure as it is had."""
+    namespace = control_plane.new_namespace()
+    crowd.fill(namespace, range(objects))
+    config = control_plane.kubeconfig(directory / "admin")
+    with _controller(config, crowd.group, namespace, directory / "controller.log") as (pid, ask):
+        first = Watched(pid)
+        while ask()["writes"] < objects:
+            first.sample()
             time.sleep(0.1)
-        else:
-            break
+        first.sample()
+        seconds = time.monotonic() - first.began
+        yield (
+            f"first pass of a controller over {objects:,} objects, each with a write",
+            f"{seconds:.1f} s, {first.share * seconds:.1f} s of processor",
+            f"{PASS_SECONDS:.0f} s",
+            seconds < PASS_SECONDS,
+        )
+        before, counts, still = _versions(control_plane, crowd, namespace), ask(), Watched(pid)
+        while time.monotonic() < still.began + idle:
+            still.sample()
+            time.sleep(0.5)
+        written = ask()["writes"] - counts["writes"]
+        is_still = not written and _versions(control_plane, crowd, namespace) == before
+    yield (
+        f"the controller at rest for {idle:.0f} s",
+        f"{'no' if is_still else written or 'some'} writes, {still.share:.2%} of a core",
+        f"no writes, {IDLE_SHARE:.0%}",
+        is_still and still.share < IDLE_SHARE,
+    )
+    peak = max(first.memory + still.memory)
+    yield "peak memory of the controller", f"{peak:.0f} MiB", f"{PEAK_MIB} MiB", peak < PEAK_MIB
 
-    def make(number: int) -> None:
-        meta = {"name": f"shelf-{number:05}"}
-        body = {"apiVersion": f"{GROUP}/v1", "kind": "Shelf", "metadata": meta, "spec": {"jars": "x" * size}}
-        client.create(SHELVES, body, namespace)
 
-    with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(make, range(count)))
+def _versions(control_plane: ControlPlane, crowd: Crowd, namespace: str) -> dict[str, str]:
+    found = control_plane.client.list(crowd.kind, namespace)
+    return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in found}
 
 
-# the process that is measured
+@contextmanager
+def _controller(
+    config: Path, group: str, namespace: str, log: Path
+) -> Iterator[tuple[int, Callable[[], dict[str, int]]]]:
+    """The process, and a way to ask it for its counts."""
+    command = [sys.executable, "-m", "benchmarks.kube_controller", config, group, namespace, log]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told, said = process.stdin, process.stdout
+
+        def ask() -> dict[str, int]:
+            print("?", file=told, flush=True)
+            found: dict[str, int] = json.loads(said.readline())
+            return found
+
+        yield process.pid, ask
+        told.close()
 
 
-def work(config: str, namespace: str, log: str) -> None:
-    """Control all objects there; for each line on stdin a line of counts, until an empty one."""
+def work(config: str, group: str, namespace: str, log: str) -> None:
+    """What that process does: for each line that comes it says what it has done so far."""
     counts = {"reconciles": 0, "writes": 0}
     guard = threading.Lock()
 
@@ -98,27 +109,28 @@ def work(config: str, namespace: str, log: str) -> None:
         with guard:
             counts[what] += 1
 
+    kind = untyped(group, "v1", "people")
     with Path(log).open("w") as lines:
         manager = Manager(
             kubeconfig.read([Path(config)]),
             identity="bench",
             log=make_log("json", lines),
-            terms=Terms(namespace, "bench", "bench", look=0.2),
+            terms=Terms(namespace, "bench", "bench"),
         )
-        shelves: Reflector[dict[str, Any]] = Reflector(manager.client, SHELVES, namespace=namespace)
+        people: Reflector[dict[str, Any]] = Reflector(manager.client, kind, namespace=namespace)
         writer = manager.writer("bench.rootcellar.dev")
 
         def look(key: Key) -> None:
             count("reconciles")
-            if shelves.cache.get(key) is None:
+            if people.cache.get(key) is None:
                 raise LookupError(key)
 
         def write(key: Key) -> None:
-            found, raw = shelves.cache.get(key), shelves.cache.raw(key)
+            found, raw = people.cache.get(key), people.cache.raw(key)
             if found is None or raw is None:
                 return
             status = {"observedGeneration": found["metadata"]["generation"], "phase": "Ready"}
-            if writer.status(SHELVES, key, status, raw):
+            if writer.status(kind, key, status, raw):
                 count("writes")
 
         steps = [Step("look", look), Step("decide", lambda _key: None), Step("status", write)]
@@ -126,90 +138,14 @@ def work(config: str, namespace: str, log: str) -> None:
         def reconcile(key: Key) -> Outcome:
             return run(steps, key)
 
-        manager.add(Controller("shelves", reconcile, [Watch(shelves, generation_changed)], workers=WORKERS))
+        manager.add(Controller("people", reconcile, [Watch(people, generation_changed)], workers=WORKERS))
         working = threading.Thread(target=manager.run)
         working.start()
-        for line in sys.stdin:
-            if not line.strip():
-                break
+        for _line in sys.stdin:
             print(json.dumps(counts), flush=True)
         manager.stop()
         working.join()
 
 
-# whoever measures it
-
-
-@contextmanager
-def controller(config: Path, namespace: str, log: Path) -> Iterator[tuple[int, Callable[[], dict[str, int]]]]:
-    """The process, and a way to ask it for its counts."""
-    command = [sys.executable, "-m", "benchmarks.kube_controller", "--work", str(config), namespace, str(log)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        told, said = process.stdin, process.stdout
-
-        def ask() -> dict[str, int]:
-            told.write("?\n")
-            told.flush()
-            return json.loads(said.readline())  # type: ignore[no-any-return]  # what `work` printed
-
-        try:
-            yield process.pid, ask
-        finally:
-            told.write("\n")
-            told.flush()
-
-
-def versions(client: KubeClient, namespace: str) -> dict[str, str]:
-    return {
-        each["metadata"]["name"]: each["metadata"]["resourceVersion"]
-        for each in client.list(SHELVES, namespace)
-    }
-
-
-def measure(control_plane: ControlPlane, directory: Path, count: int, size: int, rest: float) -> bool:
-    """Print the figures; whether they are within the bars."""
-    client, namespace = control_plane.client, control_plane.new_namespace()
-    fill(client, namespace, count, size)
-    config = control_plane.kubeconfig(directory / "admin")
-    with controller(config, namespace, directory / "controller.log") as (pid, ask):
-        first = Watched(pid)
-        while ask()["writes"] < count:
-            first.sample()
-            time.sleep(0.1)
-        seconds = time.monotonic() - first.began
-        before, counts, still = versions(client, namespace), ask(), Watched(pid)
-        while time.monotonic() < still.began + rest:
-            still.sample()
-            time.sleep(0.5)
-        is_quiet = ask() == counts and versions(client, namespace) == before
-    peak = max(first.memory + still.memory)
-    print(
-        f"first pass over {count} objects: {seconds:.1f} s (bar {PASS_SECONDS}), {first.share:.0%} of a core"
-    )
-    print(f"reconciles {counts['reconciles']}, writes {counts['writes']}")
-    print(f"memory, peak: {peak:.0f} MiB (bar {PEAK_MIB})")
-    print(f"at rest for {rest:.0f} s: {still.share:.2%} of a core, {'no' if is_quiet else 'SOME'} writes")
-    return seconds <= PASS_SECONDS and peak <= PEAK_MIB and is_quiet
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--objects", type=int, default=10_000)
-    parser.add_argument("--bytes", type=int, default=2300, help="of each spec; 2300 make an object of 2.7 KB")
-    parser.add_argument("--rest", type=float, default=60, help="seconds")
-    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.work:
-        work(*given.work)
-        return
-    with tempfile.TemporaryDirectory() as directory, ControlPlane(Path(directory)) as control_plane:
-        control_plane.start()
-        is_well = measure(control_plane, Path(directory), given.objects, given.bytes, given.rest)
-    sys.exit(0 if is_well else "a bar was missed")
-
-
 if __name__ == "__main__":
-    main()
+    work(*sys.argv[1:])
