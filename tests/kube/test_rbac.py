@@ -101,13 +101,15 @@ RIGHTS = st.lists(
 
 @given(RIGHTS)
 def test_rules_allow_what_the_rights_allow_and_nothing_else(rights):
+    made = rules(rights, CLUSTER)
+
     def allowed(group, resource, verb, name):
         return any(
             group in rule["apiGroups"]
             and resource in rule["resources"]
             and verb in rule["verbs"]
             and name in rule.get("resourceNames", [name])
-            for rule in rules(rights, CLUSTER)
+            for rule in made
         )
 
     def wanted(group, resource, verb, name):
