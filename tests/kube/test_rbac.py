@@ -95,7 +95,8 @@ RIGHTS = st.lists(
         st.sets(st.sampled_from(["get", "list", "patch"]), min_size=1).map(tuple),
         st.sampled_from(["why", "because"]),
         names=st.sets(st.sampled_from(["n", "m"])).map(tuple),
-    )
+    ),
+    max_size=6,
 )
 
 
