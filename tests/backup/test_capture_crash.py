@@ -54,21 +54,21 @@ def sound(scene):
     assert [info.key for info in scene.store.list("v2/") if not info.size] == []
 
 
-# A first capture writes marker, epoch, timeline, the full and its record.
-@pytest.mark.parametrize(("at", "when"), deaths(5, 4))
+# A first capture writes marker, epoch, timeline, a claim, the full and its record, and removes the claim.
+@pytest.mark.parametrize(("at", "when"), deaths(7, 5))
 def test_a_first_capture_killed_anywhere_is_made_up_by_the_next(scene, place, killer, at, when):
     scene.write(20, value=bytes(50_000))
     assert killer.run(capture_and_die, scene.member.endpoint, place, True, at, when)
     visible = [info.key for info in scene.store.list("v2/")]
-    assert len(visible) == (at >= 5 or (at, when) == (4, "after"))
+    assert len(visible) == (at >= 6 or (at, when) == (5, "after"))
     scene.write(3)
     done = scene.capture()
-    assert (done.full is None) == (at == 5 and when == "after"), "only a recorded full is continued"
+    assert (done.full is None) == (at == 7 or (at, when) == (6, "after")), "only a recorded full is continued"
     sound(scene)
 
 
-# Later ones write the epoch, and then a full and its record, or a delta's claim, object and record.
-@pytest.mark.parametrize(("at", "when"), deaths(3, 2))
+# Later ones write the epoch, and then a claim, the object and its record; a full's claim they remove.
+@pytest.mark.parametrize(("at", "when"), deaths(5, 3))
 def test_a_full_killed_anywhere_leaves_the_chain_as_it_was_or_with_one_more_full(
     scene, place, killer, at, when
 ):
@@ -103,8 +103,8 @@ def test_a_delta_killed_anywhere_is_made_up_without_a_full(scene, place, killer,
 def test_a_capture_that_is_not_killed_lives(scene, place, killer):
     """The premise of the numbers above: there is nothing more to be killed at."""
     scene.write(5)
-    assert not killer.run(capture_and_die, scene.member.endpoint, place, True, 6, "before")
+    assert not killer.run(capture_and_die, scene.member.endpoint, place, True, 8, "before")
     scene.write(5)
     assert not killer.run(capture_and_die, scene.member.endpoint, place, False, 5, "before")
-    assert not killer.run(capture_and_die, scene.member.endpoint, place, True, 4, "before")
+    assert not killer.run(capture_and_die, scene.member.endpoint, place, True, 6, "before")
     assert len([*scene.store.list(keys.EPOCHS)]) == 3

@@ -116,7 +116,7 @@ def test_a_database_never_ends_behind_what_etcd_says_once_its_first_bytes_came(e
             for _ in range(12):
                 source = begin_full(each_line.client)
                 reached = each_line.client.header().revision
-                full = store_full(each_line.client, publisher_of(session), source)
+                full = store_full(each_line.client, publisher_of(session), source, reached=reached)
                 real = full.record.last_revision
                 assert source.revision <= real <= reached
                 ahead += real > source.revision

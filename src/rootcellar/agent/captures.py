@@ -177,6 +177,7 @@ class Captures:
         try:
             catalogue = session.take_catalogue()
             self._journal.opened(session, catalogue)
+            self._journal.epochs[self._store.url] = session.epoch.number
             self.last_full_at = max(
                 (each.record.captured_at for each in catalogue.snapshots if each.is_full and each.record),
                 default=None,
@@ -203,6 +204,7 @@ class Captures:
             self._store,
             writer=self._settings.writer,
             source=self._source,
+            after=self._journal.epochs.get(self._store.url, 0),
             options=self._settings.options,
             clock=self._clock.now,
         )

@@ -92,6 +92,8 @@ class Journal:
     """Why the open session began with a full; None where it continued what was there."""
     clock_jumps: int = 0
     leases: dict[str, Renewals] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    """By a store's URL the newest epoch in which we wrote there."""
 
     def opened(self, session: Session, catalogue: Catalogue) -> None:
         """A session began; the catalogue says what there is."""

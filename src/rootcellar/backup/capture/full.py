@@ -89,14 +89,16 @@ def store_full(
     publisher: Publisher,
     source: Source,
     *,
+    reached: int,
     options: FullOptions | None = None,
     newest: Snapshot | None = None,
     progress: Progress = lambda _phase, _more: None,
 ) -> Captured:
     """Stream the database into the store, and record it.  Closes the stream.
 
-    `newest` is the snapshot before it, for the chain link; `progress` is called with "full" and bytes of the
-    database.  Raises EtcdError and below, StoreErrors, FencedError.
+    `reached` is a revision that etcd told once the stream had begun.  `newest` is the snapshot before it, for
+    the chain link; `progress` is called with "full" and bytes of the database.  Raises EtcdError and below,
+    StoreErrors, FencedError.
     """
     began = time.monotonic()
     options = options or FullOptions()
@@ -104,6 +106,7 @@ def store_full(
         begun = publisher.clock()
         name = _name(source.revision, begun, options, publisher, newest)
         shot = _Shot(source, begun, progress)
+        claim = publisher.claim_full(name, reached)
         # Hashing and watching have a thread of their own, compressing and uploading this one.
         stored, etag = publisher.put_full(name, codecs.compress(ahead(shot.blocks()), options.suffix))
     facts, hashkv, notices = shot.facts, None, list(_notices(client, source, shot.facts, publisher, name))
@@ -137,6 +140,7 @@ def store_full(
         key_ids=publisher.key_ids(name),
     )
     publisher.record(record)
+    publisher.settle(claim)
     return Captured(record, time.monotonic() - began, etag)
 
 
@@ -173,6 +177,8 @@ def _name(
     if newest is not None and newest.name.last == revision:
         # EBR orders snapshots of one revision by their second, and would replay a delta behind this full.
         second = max(second, newest.name.created + 1)
+    late = [each.name for each in [*publisher.rivals.values()] if each.name.last == revision]
+    second = max([second, *(each.created + 1 for each in late)])
     return publisher.unused(
         lambda second: names.full(revision, second, options.suffix, final=options.final), second
     )

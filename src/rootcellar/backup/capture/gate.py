@@ -9,7 +9,8 @@ before it sent any, and what that transaction sees was committed before H2 was a
 2. H is read, the stream begins, H2 is read.  The gate opens, and forbids [H, H2).
 3. the full is stored and recorded.  The gate forbids [H, R).
 
-If the full fails after 2, the larger range stays forbidden: it may be visible without a record.
+If the full fails after 2, the larger range stays forbidden: it may become visible at any time.  So do the
+ranges of fulls that others have claimed before us (`capture.rivals`).
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 class Gate:
     """Between the thread that cuts deltas and the one that takes fulls."""
 
-    def __init__(self, forbidden: range = range(0)) -> None:
+    def __init__(self, *forbidden: range) -> None:
         self._changed = threading.Condition()
-        self._forbidden = forbidden
+        self._forbidden = set(forbidden)
         self._is_shut = False
         self._is_writing = False
         self._is_closed = False
@@ -41,7 +42,7 @@ class Gate:
     def admits(self, revision: int) -> bool:
         """Whether a delta may end here.  If so it counts as being written, until `leave`."""
         with self._changed:
-            if self._is_shut or revision in self._forbidden:
+            if self._is_shut or any(revision in each for each in self._forbidden):
                 return False
             self._is_writing = True
             return True
@@ -72,16 +73,17 @@ class Gate:
                 self._is_shut = False
                 self._changed.notify_all()
 
-    def open(self, forbidden: range) -> None:
-        """Let deltas be cut again, but none that ends in this range."""
+    def open(self) -> None:
+        """Let deltas be cut again."""
         with self._changed:
-            self._forbidden, self._is_shut = forbidden, False
+            self._is_shut = False
             self._changed.notify_all()
 
-    def forbid(self, forbidden: range) -> None:
-        """Another range, whether shut or not."""
+    def forbid(self, forbidden: range, instead_of: range = range(0)) -> None:
+        """Let no delta end in this range, whether shut or not; in another one they may again."""
         with self._changed:
-            self._forbidden = forbidden
+            self._forbidden.discard(instead_of)
+            self._forbidden.add(forbidden)
 
     def wait(self, timeout: float) -> None:
         """Until it is open, at most `timeout` seconds."""

@@ -21,22 +21,22 @@ from typing import TYPE_CHECKING
 from rootcellar.backup.capture.base import base_of, past_unrecorded
 from rootcellar.backup.capture.fork import Verdict, compare, fork_point, newest_of
 from rootcellar.backup.capture.outcome import Need, NeedFull
-from rootcellar.backup.capture.overlap import superfluous_deltas
 from rootcellar.backup.capture.publisher import Publisher, used_keys
+from rootcellar.backup.capture.rivals import forbidden, rivals
 from rootcellar.backup.catalogue import names
 from rootcellar.backup.catalogue.catalogue import read_catalogue
-from rootcellar.backup.catalogue.fence import claim_epoch
+from rootcellar.backup.catalogue.fence import announced, claim_epoch
 from rootcellar.backup.catalogue.timeline import abandon, bind_marker, open_timeline
-from rootcellar.errors import ConfigError, IdentityError
+from rootcellar.errors import ConfigError, IdentityError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from rootcellar.backup.capture.base import Base
     from rootcellar.backup.catalogue.catalogue import Catalogue
     from rootcellar.backup.catalogue.history import Snapshot
-    from rootcellar.backup.catalogue.ownership import Epoch, ForkIntent, Timeline
+    from rootcellar.backup.catalogue.ownership import Claim, Epoch, ForkIntent, Timeline
     from rootcellar.backup.catalogue.timeline import Abandonment
     from rootcellar.backup.objects.sealing.keyring import Recipient
     from rootcellar.etcd.answers import Header
@@ -61,7 +61,8 @@ class Opening:
     """A prefix that is this writer's, and where captures go on: from `base`, or with the full it wants.
 
     `header` is etcd's as the catalogue was read.  `newest` is the last snapshot in EBR's order, which a full
-    must not be taken for.  `timeline` is the one that was opened here, if one was.
+    must not be taken for.  `timeline` is the one that was opened here, if one was.  No delta may end in
+    one of the `forbidden` ranges.
     """
 
     catalogue: Catalogue
@@ -71,9 +72,10 @@ class Opening:
     newest: Snapshot | None
     timeline: Timeline | None
     abandoned: Abandonment | None
+    forbidden: tuple[range, ...]
 
 
-def open_prefix(
+def open_prefix(  # noqa: PLR0913 - all but the first four have defaults that do
     client: EtcdClient,
     store: Store,
     *,
@@ -83,18 +85,22 @@ def open_prefix(
     live_hash: bool = False,
     override: str = "",
     sealing: Sealing | None = None,
+    after: int = 0,
 ) -> Opening:
     """Become the writer of this prefix, on the timeline that etcd is on.
 
     `epoch` is the caller's if it has one, and writes here already; else a new one is claimed, which fences
     whoever wrote before.  `live_hash`: also compare HashKV, which reads the keyspace under a lock.
     `override` is the reason for which a prefix of another cluster is taken over, written into its marker.
-    Raises ConfigError (it would go on in the clear), IdentityError, FencedError, EtcdError and below,
+    `after` is the number of an epoch that the caller has seen here: a store that knows of none as high is not
+    the one that it was, and is not begun anew (a share that is not mounted is an empty directory).  Raises
+    ConfigError (it would go on in the clear), IdentityError, FencedError, EtcdError and below,
     StoreErrors.
     """
     sealing = sealing or Sealing()
     # In this order: a revision that the store has by now etcd must have by then.
     catalogue = read_catalogue(store)
+    _refuse_oblivion(store, catalogue, after)
     _refuse_clear(store, catalogue, sealing)
     header = client.header()
     verdict = _verdict(client, store, catalogue, header, live_hash=live_hash)
@@ -107,14 +113,16 @@ def open_prefix(
     bind_marker(store, f"{header.cluster_id:x}", writer=writer, now=clock(), override=override)
     if epoch is None:
         epoch = claim_epoch(store, writer, clock())
-        # What the writer before had published until it could notice the claim is what this one goes on from.
-        if _has_grown(store, catalogue):
-            catalogue = read_catalogue(store)
+    # Claims first: one that is gone by then has become an object, which the second look shows.
+    claims = announced(store, epoch, _settled(catalogue))
+    # What the writer before had published until it could notice the epoch is what this one goes on from.
+    if _has_grown(store, catalogue):
+        catalogue = read_catalogue(store)
     opened = _open_timeline(client, store, catalogue, header, fork, writer, clock())
     abandoned = None
     if opened is not None:
         catalogue = read_catalogue(store)
-    if _begins(catalogue):
+    if _begins(catalogue) or _has_late_dead(catalogue, claims):
         abandoned = abandon(store, catalogue)
         catalogue = read_catalogue(store)
     base = base_of(catalogue, catalogue.newest_timeline)
@@ -128,10 +136,30 @@ def open_prefix(
         base = _unknown(client, base)
     base = _in_layout(base, sealing.suffix)
     taken = used_keys(catalogue)
-    publisher = Publisher(store, epoch, catalogue.newest_timeline, taken, clock, sealing.recipients)
-    for each in superfluous_deltas(catalogue):
-        publisher.remove(each, "published too late by another writer")
-    return Opening(catalogue, header, publisher, base, _last_visible(catalogue), opened, abandoned)
+    taken.update(claim.key for claim in claims)
+    late = rivals(catalogue, claims)
+    publisher = Publisher(store, epoch, catalogue.newest_timeline, taken, clock, sealing.recipients, late)
+    publisher.remove_superfluous(catalogue)
+    ranges = (*forbidden(catalogue, claims), *([] if isinstance(base, NeedFull) else [base.forbidden]))
+    newest = _last_visible(catalogue)
+    return Opening(catalogue, header, publisher, base, newest, opened, abandoned, ranges)
+
+
+def _settled(catalogue: Catalogue) -> set[tuple[int, int]]:
+    """Start and epoch of the claims that have served."""
+    records = (each.record for each in catalogue.snapshots if not each.is_full)
+    return {(record.start, record.epoch) for record in records if record is not None}
+
+
+def _has_late_dead(catalogue: Catalogue, claims: Sequence[Claim]) -> bool:
+    """Whether EBR sees what was published on a timeline after that had been left."""
+    claimed = {claim.key for claim in claims}
+    shared = {stretch.timeline: stretch.upto for stretch in catalogue.lineage()}
+    for each in catalogue.snapshots:
+        upto = shared.get(each.timeline, 0)
+        if each.key in claimed and not each.name.is_sealed and upto is not None and each.last > upto:
+            return True
+    return False
 
 
 def _has_grown(store: Store, catalogue: Catalogue) -> bool:
@@ -139,6 +167,15 @@ def _has_grown(store: Store, catalogue: Catalogue) -> bool:
     known = {each.key for each in catalogue.snapshots} | {each.key for each in catalogue.damaged}
     known.update(catalogue.strays, catalogue.parts)
     return any(info.key not in known for prefix in ("v2/", names.SEALED) for info in store.list(prefix))
+
+
+def _refuse_oblivion(store: Store, catalogue: Catalogue, after: int) -> None:
+    """Raise StoreError where the store has forgotten an epoch that it had."""
+    if (catalogue.epoch.number if catalogue.epoch is not None else 0) < after:
+        raise StoreError(
+            f"{store.url} knows nothing of epoch {after}, in which this agent wrote to it",
+            hint="see that its share is mounted; if it was emptied on purpose, start the agent anew",
+        )
 
 
 def _refuse_clear(store: Store, catalogue: Catalogue, sealing: Sealing) -> None:

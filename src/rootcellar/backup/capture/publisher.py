@@ -2,29 +2,32 @@
 
 A full:
 
-1. the object, create-only.  Killed while it streams: nothing visible, and at most an unfinished upload, which
+1. its claim.  Killed or paused here, or at any later step: whoever takes over reads that such a full may
+   come, and ends no delta inside it.
+2. the epoch, read again: who was superseded before publishes nothing.
+3. the object, create-only.  Killed while it streams: nothing visible, and at most an unfinished upload, which
    `abort_leftovers` removes.
-2. killed here: a full without a record.  It is a valid backup; its real revision has to be read from it, and
+4. killed here: a full without a record.  It is a valid backup; its real revision has to be read from it, and
    deltas cannot go on from it, because nothing tells what it ends with.
-3. the record.
-4. the epoch, read again.  Killed here: nothing is missing.
-5. if it was superseded, and its successor has stored the same again (`overlap`): a tombstone, then the object
+5. the record.
+6. the epoch, read again.  Killed here: nothing is missing.
+7. if it was superseded, and its successor has stored the same again (`overlap`): a tombstone, then the object
    is removed.  Killed between: the next prune removes it.  Else it stays: the successor may go on from it.
+8. the claim, which has served, is removed.  Killed here: a prune removes it, when it is old.
 
 A delta:
 
 1. its claim.  Killed here: a slot that says what was meant; the next writer claims in its own epoch.
-2. the object, create-only.  Killed here: a valid delta without a record; the claim tells its timeline.  The
+2. the epoch, read again.
+3. the object, create-only.  Killed here: a valid delta without a record; the claim tells its timeline.  The
    next capture continues from it.
-3. to 5. as above.
+4. record, and what follows it, as 5. to 7. above.
 
-6. what an older epoch claimed for the same slot, and publishes late all the same: once it is held by what we
-   stored ourselves, a tombstone, then it is removed.
+Behind either, whoever captures files what was proven in passing (`capture.proof`).  Killed before: nothing is
+missing, and the object is one that nobody has proven yet.
 
-7. whoever captures files what was proven in passing (`capture.proof`).  Killed before: nothing is missing,
-   and the object is one that nobody has proven yet.
-
-A full needs no claim: fulls may lie over each other, and its hash is known only when it has been streamed.
+What an older epoch has claimed, and publishes late all the same (`rivals`): once deltas of higher epochs hold
+it, a tombstone, then it is removed.  What was claimed on a timeline that is dead by now is moved aside.
 """
 
 from __future__ import annotations
@@ -39,12 +42,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rootcellar.backup.capture.etag import Etag
-from rootcellar.backup.capture.overlap import is_superfluous
+from rootcellar.backup.capture.overlap import is_superfluous, superfluous_deltas
+from rootcellar.backup.capture.rivals import Rival
 from rootcellar.backup.catalogue import fence, ledger, names
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.history import Snapshot
+from rootcellar.backup.catalogue.timeline import abandon
 from rootcellar.backup.objects.sealing.seal import encrypt
-from rootcellar.errors import AlreadyExistsError, FencedError, LockedError, NotFoundError, UsageError
+from rootcellar.errors import (
+    AlreadyExistsError,
+    FencedError,
+    LockedError,
+    NotFoundError,
+    StoreError,
+    UsageError,
+)
 from rootcellar.stores.decorator import tapped
 from rootcellar.stores.protocol import Create
 
@@ -116,8 +128,8 @@ class Publisher:
     taken: set[str] = field(default_factory=set)
     clock: Callable[[], datetime] = utc_now
     recipients: tuple[Recipient, ...] = ()
-    rivals: set[str] = field(default_factory=set)
-    """Keys that older epochs have claimed where we publish, and may store yet."""
+    rivals: dict[str, Rival] = field(default_factory=dict)
+    """By key what older epochs have claimed and may store yet, in the way of EBR."""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def begin(self) -> None:
@@ -149,6 +161,25 @@ class Publisher:
             second += 1
         self.taken.add(name.key)
         return name
+
+    def claim_full(self, name: SnapshotName, reached: int) -> str:
+        """Say that this full is coming, and ends at or below `reached`; the key of the claim.
+
+        Raises FencedError where another writer has taken over, which then need not know.
+        """
+        key = fence.claim_full(self.store, self.epoch, name, reached, self.timeline, self.clock())
+        # Killed or paused here: whoever takes over reads the claim.
+        try:
+            self.begin()
+        except FencedError:
+            self.settle(key)
+            raise
+        return key
+
+    def settle(self, claim: str) -> None:
+        """Remove a claim that has served.  One that stays does no harm."""
+        with suppress(StoreError):
+            self.store.delete(claim)
 
     def put_full(self, name: SnapshotName, stored: Iterable[bytes]) -> tuple[Tally, str]:
         """Store a full's bytes; what they came to, and their etag.  Nothing is visible until all of them are
@@ -183,14 +214,16 @@ class Publisher:
         """Claim the slot of a delta and store its bytes.  With the same arguments it can be repeated."""
         self._go_on()
         fence.claim_slot(self.store, self.epoch, name, sha256, self.timeline, at or self.clock())
-        # Killed here: the claim alone.
+        # Killed or paused here: the claim alone, which whoever takes over reads.
+        fence.check_epoch(self.store, self.epoch)
         others = self.claimed(name.start)
         newer = max(others.values(), default=0)
         if name.key in others or newer > self.epoch.number:
             # Either means another object by the same name, or has taken over.  Of two that claim at the same
             # time, one sees the other here.
             raise FencedError(f"the slot of {name.key} is claimed by another writer, too", hint=_TWO_WRITERS)
-        self.rivals.update(others)
+        late = {key: each for key in others if (each := names.read(key)) is not None}
+        self.rivals.update({key: Rival(each, is_dead=False) for key, each in late.items()})
         try:
             self.store.put(name.key, tapped(stored, self._watched), condition=Create())
         except AlreadyExistsError:
@@ -233,14 +266,36 @@ class Publisher:
 
         Raises StoreErrors.
         """
-        for key in sorted(self.rivals):
-            name = names.parse(key) or names.parse_sealed(key)
-            if name is None or name.last > reached:
-                continue
-            with suppress(NotFoundError):
-                size = self.store.stat(key).size
-                self.remove(Snapshot(name, key, size, self.timeline), "published too late by another writer")
-                self.rivals.discard(key)
+        due = [
+            (key, each) for key, each in [*self.rivals.items()] if each.is_dead or each.name.last <= reached
+        ]
+        late = [(key, each) for key, each in due if self._is_there(key)]
+        if late:
+            catalogue = read_catalogue(self.store)
+            self.remove_superfluous(catalogue)
+            if any(each.is_dead for _, each in late):
+                abandon(self.store, catalogue)
+        for key, _ in late:
+            # If it is there still, then somebody needs it, or holds it: whoever opens next looks again.
+            self.rivals.pop(key, None)
+
+    def outlive_rivals(self, revision: int) -> None:
+        """EBR begins with a full of this revision now, and sees nothing older."""
+        for key, each in [*self.rivals.items()]:
+            if not each.is_dead and each.name.last <= revision:
+                self.rivals.pop(key, None)
+
+    def remove_superfluous(self, catalogue: Catalogue) -> None:
+        """Remove deltas that EBR sees and nobody's chain needs.  Raises StoreErrors."""
+        for each in superfluous_deltas(catalogue):
+            self.remove(each, "published too late by another writer")
+
+    def _is_there(self, key: str) -> bool:
+        try:
+            self.store.stat(key)
+        except NotFoundError:
+            return False
+        return True
 
     def remove(self, snapshot: Snapshot, reason: str) -> bool:
         """Remove what nobody's chain needs; False where the store does not let go of it."""

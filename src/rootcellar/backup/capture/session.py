@@ -83,7 +83,7 @@ class Session:
     `source` (default: `client`) may name followers or learners; its endpoints are tried in order.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first three have defaults that do
         self,
         client: EtcdClient,
         store: Store,
@@ -91,11 +91,15 @@ class Session:
         writer: str,
         source: EtcdClient | None = None,
         epoch: Epoch | None = None,
+        after: int = 0,
         options: CaptureOptions | None = None,
         clock: Callable[[], datetime] = utc_now,
         progress: Progress = lambda _phase, _more: None,
     ) -> None:
-        """Open the prefix.  Raises IdentityError, FencedError, EtcdError and below, StoreErrors."""
+        """Open the prefix; `after` is the newest epoch that was seen there.
+
+        Raises IdentityError, FencedError, EtcdError and below, StoreErrors.
+        """
         self._client = client
         self._source = source
         self._store = store
@@ -107,6 +111,7 @@ class Session:
             writer=writer,
             clock=clock,
             epoch=epoch,
+            after=after,
             live_hash=self._options.compares_hash and self._options.full.live_hash,
             override=self._options.override,
             sealing=Sealing(self._options.full.suffix, self._options.recipients, self._options.allows_clear),
@@ -114,7 +119,7 @@ class Session:
         self._publisher = opening.publisher
         self._cluster_id = opening.header.cluster_id
         self._newest: Snapshot | None = opening.newest
-        self._gate = Gate()
+        self._gate = Gate(*opening.forbidden)
         self._fulls = threading.Lock()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -126,7 +131,6 @@ class Session:
         if isinstance(opening.base, NeedFull):
             self.need = opening.base
         else:
-            self._gate.forbid(opening.base.forbidden)
             self._stream = self._stream_from(opening.base)
         self._catalogue: Catalogue | None = opening.catalogue
         here = opening.catalogue.on(opening.publisher.timeline)
@@ -307,18 +311,18 @@ class Session:
             asked = self._publisher.clock()
             source = begin_full(self._client, self._source)
             try:
-                reached = self._held_together(source)
-                forbidden = range(source.revision, reached)
+                forbidden = range(source.revision, self._held_together(source))
+                self._gate.forbid(forbidden)
                 if self._stream is None:
                     # Nothing to go on from: begin behind this full, and store nothing before it is there.
-                    self._gate.forbid(forbidden)
                     begun = self._begin_behind(source.revision)
                 else:
-                    self._gate.open(forbidden)
+                    self._gate.open()
                 captured = store_full(
                     self._client,
                     self._publisher,
                     source,
+                    reached=forbidden.stop,
                     options=options,
                     newest=newest,
                     progress=self._progress,
@@ -327,7 +331,7 @@ class Session:
                 source.stream.close()
                 if captured is None and begun is not None:
                     self._end_stream(self.need or NeedFull(Need.FIRST, "there is no full yet"))
-            self._settle(captured, source, asked)
+            self._settle(captured, forbidden, asked)
         return captured
 
     def _held_together(self, source: Source) -> int:
@@ -351,9 +355,10 @@ class Session:
             self._changed.notify_all()
         return stream
 
-    def _settle(self, captured: Captured, source: Source, asked: datetime) -> None:
+    def _settle(self, captured: Captured, forbidden: range, asked: datetime) -> None:
         record = captured.record
-        self._gate.forbid(range(source.revision, record.last_revision))
+        self._gate.forbid(range(forbidden.start, record.last_revision), instead_of=forbidden)
+        self._publisher.outlive_rivals(record.name.last)
         with self._changed:
             if self._stream is not None:
                 self._stream.after_full(captured)

@@ -1,8 +1,9 @@
 """One writer at a time, by objects that only one can create.
 
 An epoch is a numbered create-only object: who creates the next number is the writer, and everybody before
-is fenced.  A writer that publishes a delta goes claim, object, record, epoch read again; what dies or loses
-in between leaves:
+is fenced.  A writer that publishes goes claim, epoch read again, object, record, epoch read again.  Whoever
+takes over goes epoch, claims read.  One of the two sees the other: so a successor knows the names of all that
+can still come, however late.  What dies or loses in between leaves:
 
 1. claim written, then killed: a slot that says what was meant.  The next writer has a higher epoch, and
    claims anew.
@@ -20,6 +21,7 @@ out when it reads the epoch again.
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rootcellar.backup.catalogue import documents, keys
@@ -28,6 +30,7 @@ from rootcellar.backup.catalogue.ownership import Claim, Epoch, Heartbeat
 from rootcellar.errors import AlreadyExistsError, FencedError, NotFoundError, RecordError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from datetime import datetime
 
     from rootcellar.backup.catalogue.names import SnapshotName
@@ -86,9 +89,6 @@ def claim_slot(
 ) -> Claim:
     """Say which delta is about to be published.  Raises AlreadyExistsError if this epoch claimed its slot
     otherwise.
-
-    Fulls are not claimed: their hash is known only when they have been streamed, and they can lie over each
-    other.
     """
     if name.kind is not Kind.DELTA:
         raise UsageError(f"{name.key} is a full", hint="only deltas have slots")
@@ -102,6 +102,42 @@ def claim_slot(
     )
     documents.put_once(store, keys.claim(name.start, epoch.number), claim)
     return claim
+
+
+def claim_full(
+    store: Store, epoch: Epoch, name: SnapshotName, reached: int, timeline: int, now: datetime
+) -> str:
+    """Say which full is about to be published, and that it ends at or below `reached`; the claim's key.
+
+    Fulls can lie over each other, so this is no slot that one of two gets.
+    """
+    claim = Claim(
+        start=name.start,
+        epoch=epoch.number,
+        timeline=timeline,
+        key=name.key,
+        stored_sha256=None,
+        created_at=now,
+        reached=reached,
+    )
+    key = keys.claim(name.start, epoch.number, secrets.token_hex(8))
+    documents.put_once(store, key, claim)
+    return key
+
+
+def announced(store: Store, epoch: Epoch, settled: Collection[tuple[int, int]]) -> list[Claim]:
+    """What was claimed up to this epoch, but for slots that are `settled`: (start, epoch).
+
+    Once the epoch is claimed, nothing that is not among these can be published by an older one.
+    """
+    found = []
+    for info in store.list(keys.CLAIMS):
+        slot = keys.parse_claim(info.key)
+        if slot is None or slot in settled or slot[1] > epoch.number:
+            continue
+        with suppress(NotFoundError, RecordError):  # it has served meanwhile; or nobody can publish by it
+            found.append(documents.fetch(store, info.key, Claim))
+    return found
 
 
 def claimed_by_others(store: Store, epoch: Epoch, start: int) -> dict[str, int]:

@@ -41,6 +41,8 @@ _ABANDONED = re.compile(
     r"abandoned/(\d{10})/(full|delta)_(\d+)_(\d+)_(\d+)((?:\.\w+)*)(?:@(\w+))?\Z", re.ASCII
 )
 
+_CLAIM = re.compile(r"catalogue/claims/(\d{20})_(\d{10})(?:_[0-9a-f]+)?\.json\Z", re.ASCII)
+
 
 def stem(name: SnapshotName) -> str:
     """A snapshot's name in a spelling that EBR does not take for one:
@@ -106,9 +108,17 @@ def epoch(number: int) -> str:
     return f"{EPOCHS}{number:010d}.json"
 
 
-def claim(start: int, epoch_number: int) -> str:
-    """The slot of the delta that begins at revision `start`, as claimed in that epoch."""
-    return f"{CLAIMS}{start:020d}_{epoch_number:010d}.json"
+def claim(start: int, epoch_number: int, nonce: str = "") -> str:
+    """The slot of the delta that begins at revision `start`, as claimed in that epoch; of a full (start 0)
+    with a nonce.
+    """
+    return f"{CLAIMS}{start:020d}_{epoch_number:010d}{nonce and f'_{nonce}'}.json"
+
+
+def parse_claim(key: str) -> tuple[int, int] | None:
+    """Start and epoch of a claim."""
+    match = _CLAIM.match(key)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def grants(name: SnapshotName) -> str:

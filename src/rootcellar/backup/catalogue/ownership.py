@@ -68,14 +68,18 @@ class Epoch(Document, frozen=True, kw_only=True):
 
 
 class Claim(Document, frozen=True, kw_only=True):
-    """What a writer is about to publish in the slot that begins at revision `start`: key and hash."""
+    """What a writer is about to publish in the slot that begins at revision `start`: key and hash.
+
+    Of a full that is streamed nobody knows the hash yet; its database ends at or below `reached`.
+    """
 
     start: Count
     epoch: Count
     timeline: Count
     key: str
-    stored_sha256: Sha256
+    stored_sha256: Sha256 | None
     created_at: Moment
+    reached: Count | None = None
 
 
 class Heartbeat(Document, frozen=True, kw_only=True):

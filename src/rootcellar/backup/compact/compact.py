@@ -225,8 +225,7 @@ def _publish(
             stored_sha256=sealed.stored_sha256,
             created_at=clock(),
         )
-        slot = keys.claim(name.start, claim.epoch).removesuffix(".json")
-        claims.append(f"{slot}_{secrets.token_hex(8)}.json")
+        claims.append(keys.claim(name.start, claim.epoch, secrets.token_hex(8)))
         documents.put_once(store, claims[-1], claim)
         # Killed here: the claim alone.
         try:

@@ -84,12 +84,13 @@ def plan_compaction(
 
 
 def _unfinished(catalogue: Catalogue, full: Snapshot) -> Unfinished | None:
-    """Only folds claim fulls; a record says all that their claims said."""
+    """Of fulls only folds know the hash as they claim them; a record says all that their claims said."""
     if full.record is not None:
         return None
     claims = {key: claim for key, claim in catalogue.claims.items() if claim.key == full.name.key}
     meant = {claim.stored_sha256 for claim in claims.values()}
-    return Unfinished(full, tuple(claims), meant.pop()) if len(meant) == 1 else None
+    sha256 = meant.pop() if len(meant) == 1 else None
+    return Unfinished(full, tuple(claims), sha256) if sha256 is not None else None
 
 
 def cluster_of(catalogue: Catalogue, chain: ChainPlan) -> str | None:
