@@ -24,7 +24,7 @@ from rootcellar.stores.file import FileStore
 from tests.backup import ebr_rules
 from tests.backup.builders import moment
 from tests.backup.capture_scene import Between, a_scene
-from tests.backup.prune_scene import FULLS, KEEP_ONE, contents, fill, must_restore
+from tests.backup.prune_scene import DELTAS, FULLS, KEEP_ONE, STEP, contents, fill, must_restore
 from tests.stores.places import s3_store
 
 _prefixes = itertools.count(1)
@@ -132,6 +132,66 @@ def test_what_is_held_while_a_prune_is_under_way_stays(filled, tmp_path, kind):
     assert len(snapshots_of(filled)) == 5
     assert sum(each.snapshot is not None for each in done.deleted) == 7
     must_restore(filled, tmp_path, FULLS[0], 220)
+
+
+class Condemned(StoreDecorator):
+    """A store that does something right behind the first tombstone, when nothing is deleted yet."""
+
+    def __init__(self, inner, then):
+        super().__init__(inner)
+        self._then = then
+
+    def put(self, key, chunks, **how):
+        info = super().put(key, chunks, **how)
+        if key.startswith(keys.TOMBSTONES) and self._then is not None:
+            then, self._then = self._then, None
+            then()
+        return info
+
+
+def test_what_is_held_behind_its_tombstone_and_before_its_deletion_stays_whole(filled, tmp_path):
+    old = full_at(filled, FULLS[0])
+    reach = FULLS[0] + STEP * DELTAS
+
+    def hold():
+        ledger.write_hold(filled, old, reason="an audit", by="anna", now=NOW, through=reach)
+
+    done = prune(Condemned(filled, hold), KEEP_ONE, writer="tests/1")
+    assert sum(each.snapshot is not None for each in done.deleted) == 4
+    must_restore(filled, tmp_path, FULLS[0], reach, 220)
+    prune(filled, KEEP_ONE, writer="tests/1")
+    assert len(snapshots_of(filled)) == 8
+
+
+def test_a_prune_that_is_superseded_behind_its_tombstones_deletes_nothing(filled):
+    whole = contents(filled)
+    with pytest.raises(FencedError, match="superseded by epoch 2"):
+        prune(
+            Condemned(filled, lambda: fence.claim_epoch(filled, "agent/2", NOW)), KEEP_ONE, writer="agent/1"
+        )
+    assert contents(filled) == whole
+    prune(filled, KEEP_ONE, writer="agent/2")
+    assert len(snapshots_of(filled)) == 4
+
+
+def test_a_claim_goes_with_its_delta(filled):
+    deltas = [each for each in read_catalogue(filled).snapshots if not each.is_full]
+    claims = {}
+    for each in deltas:
+        claim = Claim(
+            start=each.name.start,
+            epoch=each.record.epoch,
+            timeline=1,
+            key=each.key,
+            stored_sha256=each.record.stored_sha256,
+            created_at=NOW,
+        )
+        claims[each.key] = keys.claim(each.name.start, each.record.epoch)
+        documents.put_once(filled, claims[each.key], claim)
+    prune(filled, KEEP_ONE, writer="tests/1")
+    left = [each.key for each in read_catalogue(filled).snapshots if not each.is_full]
+    assert len(left) == DELTAS
+    assert {info.key for info in filled.list(keys.CLAIMS)} == {claims[key] for key in left}
 
 
 def test_nothing_is_written_where_there_is_doubt(filled):

@@ -1,9 +1,10 @@
 """Carrying a prune out, in an order that a crash cannot hurt.
 
 1. an epoch, unless the caller has one.  Killed: nothing happened.
-2. of up to 200 snapshots the tombstones.  The epoch is read again before, and so are holds and pins: what
-   came since makes a new plan.  Killed: tombstones beside objects; the next prune finishes them, or leaves
-   alone what was held meanwhile.
+2. of up to 200 snapshots the tombstones.  The epoch is read again before and after, and so are holds and
+   pins: what came since makes a new plan.  Whoever writes a hold and then sees no tombstone knows that it
+   came in time.  Killed: tombstones beside objects; the next prune finishes them, or leaves alone what was
+   held meanwhile.
 3. these objects, deltas before fulls and newest before oldest.  Killed: of a chain that goes some objects are
    left, each with its tombstone; the chains that stay were never touched.
 4. what spoke of these objects: records, proofs, parts.  Killed: records that their tombstones explain; the
@@ -152,20 +153,31 @@ class _Work:
         deltas = [each for each in plan.doomed if each.what is not What.FULL]
         fulls = [each for each in plan.doomed if each.what is What.FULL]
         for batch in (*_batches(deltas), *_batches(fulls)):
-            fence.check_epoch(self._store, self._epoch)
-            if self._locks() - known:
+            if not self._is_allowed(known):
                 return False
-            self._delete(batch, buried)
+            going = self._condemn(batch, buried)
+            # Killed or paused here: tombstones beside their objects.
+            if not self._is_allowed(known):
+                return False
+            self._delete(going)
         fence.check_epoch(self._store, self._epoch)
         self._sweep(plan.swept)
         return True
 
-    def _delete(self, batch: Sequence[Decision], buried: set[str]) -> None:
-        """Steps 2 to 4 for a batch."""
+    def _is_allowed(self, known: set[str]) -> bool:
+        """Whether nothing was held since; raises FencedError where somebody else writes by now."""
+        fence.check_epoch(self._store, self._epoch)
+        return not self._locks() - known
+
+    def _condemn(self, batch: Sequence[Decision], buried: set[str]) -> list[Decision]:
+        """Step 2 for a batch: what may go, with its tombstones."""
         going = self._unlocked(batch)
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="prune") as pool:
             list(pool.map(self._bury, (each for each in going if _name(each) not in buried)))
-        # Killed here: tombstones beside their objects.
+        return going
+
+    def _delete(self, going: Sequence[Decision]) -> None:
+        """Steps 3 and 4 for a batch."""
         failed = self._store.delete_many(each.key for each in going)
         # Killed here: records that their tombstones explain.
         gone = []

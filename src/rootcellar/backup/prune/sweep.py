@@ -65,6 +65,9 @@ class Sweep:
         if snapshot.name.key in self._kept:
             return tuple(pieces)  # the other one of two copies stays
         described = self._described.get(keys.stem(snapshot.name), [])
+        if not snapshot.is_full and snapshot.record is not None:
+            claim = keys.claim(snapshot.name.start, snapshot.record.epoch)
+            described = [*described, *([claim] if claim in self._infos else [])]
         return (*pieces, *(key for key in described if not self._is_of_kept_full(key)))
 
     def decisions(self) -> Iterator[Decision]:
@@ -130,8 +133,8 @@ class Sweep:
     def _claims(self) -> Iterator[Decision]:
         """Claims of slots that are filled; that of an object without a record tells its timeline.
 
-        A fold claims a full, with a nonce behind the slot, and takes its claim back: what lies here is of one
-        that was killed, and stays while a full waits for the record that the next fold will write.
+        A full is claimed with a nonce behind the slot, and its claim taken back: what lies here is of a
+        writer that was killed, and stays while a full without a record is there.
         """
         needed = {each.name.start for each in self._catalogue.unrecorded if not each.is_full}
         unrecorded = {each.name.key for each in self._catalogue.unrecorded}
@@ -145,7 +148,7 @@ class Sweep:
                 continue
             if found[2] is not None:
                 if key not in waiting and self._is_old(key):
-                    yield self._decided(key, What.CLAIM, "the fold that left it was killed")
+                    yield self._decided(key, What.CLAIM, "the writer that left it was killed")
                 continue
             if int(found[1]) in needed or int(found[1]) > top:
                 continue
