@@ -114,6 +114,28 @@ def test_a_fold_s_record_says_what_a_capture_would(scene, tmp_path):
         assert list(leases(file)) == [lease]
 
 
+def test_folds_alone_let_go_of_leases_that_ended_and_keep_those_that_may_be_alive(scene, tmp_path):
+    client = scene.client
+    unused, lasting = client.lease_grant(1000), client.lease_grant(1001)
+    client.put(b"lasting", b"1", lease=lasting)
+    ending = [client.lease_grant(1002)]
+    client.put(b"ending", b"0", lease=ending[0])
+    scene.full()
+    for number in range(3):
+        ending.append(client.lease_grant(1003))
+        client.put(b"ending%d" % number, b"1", lease=ending[-1])
+        client.lease_revoke(ending.pop(0))
+        moved = client.lease_grant(1004)
+        client.put(b"moved", b"%d" % number, lease=moved)
+        client.put(b"moved", b"%d" % number)
+        scene.capture()
+        record = compact(scene.store, by=BY).record
+        (tmp_path / f"{number}").mkdir()
+        with database_of(scene.store, record, tmp_path / f"{number}") as file:
+            assert leases(file).keys() == {unused, lasting, *ending}
+    sound(scene, client.header().revision)
+
+
 def test_a_fold_is_the_source_s_own_database_and_not_a_new_cluster_s(scene, tmp_path):
     scene.write(3)
     base = scene.full()

@@ -21,6 +21,7 @@ from rootcellar.backup.catalogue import names
 from rootcellar.backup.catalogue.history import SECOND
 from rootcellar.backup.catalogue.records import Lease
 from rootcellar.backup.compact import database
+from rootcellar.backup.compact.held import kept_leases, unused_leases
 from rootcellar.backup.objects import codecs
 from rootcellar.backup.objects.delta import parse_time
 from rootcellar.backup.objects.pipeline import ahead
@@ -116,6 +117,8 @@ def build(store: Store, fold: Fold, directory: Path, unlocked: Unlocked, progres
     fetch_full(chained, store, plan.full, read, unlocked, progress)
     base_size = chained.stat().st_size
     compare(plan, chained)
+    with BoltFile(chained) as file:
+        unused = unused_leases(file)
     pieces = [
         _piece(store, plan, planned, directory / f"delta-{number}", read, unlocked)
         for number, planned in enumerate(plan.deltas)
@@ -131,7 +134,8 @@ def build(store: Store, fold: Fold, directory: Path, unlocked: Unlocked, progres
         transaction.commit(both_metas=True)
     with BoltFile(chained) as file:
         expected = hash_kv(file)
-    rows_dropped = applied.rows_dropped + database.rewrite(chained, path)
+        kept = kept_leases(file, unused, applied.leases)
+    rows_dropped = applied.rows_dropped + database.rewrite(chained, path, kept)
     chained.unlink()
     return _proven(
         Built(

@@ -37,7 +37,7 @@ from rootcellar.mvcc.revision import KEY_BUCKET, decode_row_key, encode_row_key
 from rootcellar.mvcc.rows import KeyRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -66,8 +66,10 @@ def settle(transaction: Transaction, applied: Applied, lease_ttls: Mapping[int, 
         transaction.replace(b"lease", map(encode_lease, [*known.values(), *made]))
 
 
-def rewrite(source: Path, target: Path) -> int:
+def rewrite(source: Path, target: Path, kept: Collection[int]) -> int:
     """Write `source` anew as `target`, without what its last compaction supersedes; how many rows that was.
+
+    Of the leases those stay that are `kept`.
 
     `target` must not be there, and is complete when this returns.  Raises BoltError, RecordError, OSError.
     Memory: some 150 bytes for each key that was written at or below the compaction.
@@ -81,6 +83,9 @@ def rewrite(source: Path, target: Path) -> int:
             for name, bucket in file.root().buckets():
                 if name == KEY_BUCKET:
                     dropped = _write_rows(file, transaction, keep)
+                elif name == b"lease":
+                    known = leases(file).values()
+                    transaction.replace(name, [encode_lease(each) for each in known if each.id in kept])
                 else:
                     transaction.replace(name, bucket.items())
             transaction.commit(both_metas=True)
