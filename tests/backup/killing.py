@@ -136,8 +136,10 @@ def _become(uid):
         raise UnavailableError("only root can run something as another user") from error
 
 
-def _mount(mounts):
-    """Temporary file systems in a mount namespace, for which a user namespace makes anybody root."""
+def own_mounts():
+    """Give this process mounts of its own, for which a user namespace makes anybody root; whether it has
+    them.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     new_namespace, new_user, private = 0x20000, 0x10000000, 1 << 18 | 1 << 14
     uid, gid = os.geteuid(), os.getegid()
@@ -147,7 +149,12 @@ def _mount(mounts):
         Path("/proc/self/setgroups").write_text("deny")
         Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
         Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
-    done = done and libc.mount(b"none", b"/", None, private, None) == 0
+    return done and libc.mount(b"none", b"/", None, private, None) == 0
+
+
+def _mount(mounts):
+    """Temporary file systems in a mount namespace."""
+    done, libc = own_mounts(), ctypes.CDLL(None, use_errno=True)
     for path, size in mounts:
         options = f"size={size},mode=700".encode()
         done = done and libc.mount(b"tmpfs", os.fsencode(path), b"tmpfs", 0, options) == 0

@@ -5,19 +5,39 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import AbstractContextManager, suppress
+from datetime import timedelta
 from urllib.parse import urlsplit
 
+from rootcellar.backup.prune.retention import Gfs, LimitBased
+from rootcellar.backup.prune.values import Rules
 from rootcellar.errors import RootcellarError
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore
 from testbed.etcd import Etcds, start_together
 from testbed.s3 import SeaweedFS
 from tests.agent.agents import Agents
+from tests.soak.disk import Disk
 from tests.soak.lines import Lines
 from tests.soak.storm import MEMBERS
 from tests.stores.places import s3_store
 
 PREFIX = "soak/etcd"
+DELTAS_FOR = 20.0
+"""Seconds for which the policy with a window of deltas lets every moment be restored."""
+KEEPS = {
+    "limit": ("{limit: 3, minimum: 2}", Rules(LimitBased(3), 2)),
+    "window": (
+        f"{{gfs: {{hourly: 1, daily: 1}}, deltas: {DELTAS_FOR:.0f}s, minimum: 2}}",
+        Rules(Gfs(hourly=1, daily=1), 2, timedelta(seconds=DELTAS_FOR)),
+    ),
+}
+"""Tight retentions, as they are written and as they are judged."""
+_UPKEEP = """schedules:
+  delta: {{every: 1s}}
+  full: {{cron: '{full}'}}
+  prune: {{cron: '*/4 * * * * *'}}
+  compact: {{cron: '*/15 * * * * *', deltas: 6}}
+"""
 
 
 def port_of(url):
@@ -25,21 +45,28 @@ def port_of(url):
 
 
 class Ground(AbstractContextManager["Ground"]):
-    """All of it, running.  `store` is the store as a bystander sees it, past the lines."""
+    """All of it, running.  `store` is the store as a bystander sees it, past the lines.
 
-    def __init__(self, directory, *, store="s3", full="* * * * *", line="3.6"):
+    With `keeps` agents have a full schedule of fulls, retention of that name, folds, and a mirror; without,
+    they do but deltas.
+    """
+
+    def __init__(self, directory, *, store="s3", keeps=None, line="3.6"):
         self.directory = directory
+        self.disk = None
+        self.mirror = FileStore(directory / "mirror") if keeps is not None else None
+        self.rules = KEEPS[keeps][1] if keeps is not None else None
         self.etcds = Etcds(directory / "etcd")
         self.lines = Lines()
         self.agents = Agents(directory / "agents")
         self.weed = None
         try:
-            self._build(store, full, line)
+            self._build(store, keeps, line)
         except BaseException:
             self.__exit__()
             raise
 
-    def _build(self, store, full, line):
+    def _build(self, store, keeps, line):
         self.members = self.etcds.make_cluster(line, MEMBERS)
         self.peer_lines = []
         for member in self.members:
@@ -56,23 +83,35 @@ class Ground(AbstractContextManager["Ground"]):
         self.client = EtcdClient(self.endpoints, timeout=3)
         self.ids = [self.client.member(endpoint).status().header.member_id for endpoint in self.endpoints]
         self.etcd_lines = [self.lines.line(port_of(endpoint)) for endpoint in self.endpoints]
-        urls, words = self._stores(store)
+        urls, credentials = self._stores(store)
         self.ours = []
         for number, etcd_line in enumerate(self.etcd_lines):
-            agent = self.agents.make([f"http://127.0.0.1:{etcd_line.port}"], urls[number], *words)
-            if full is not None:
-                written = agent.config.read_text()
-                agent.config.write_text(
-                    written.replace("schedules: {", f"schedules: {{full: {{cron: '{full}'}}, ")
-                )
+            agent = self.agents.make([f"http://127.0.0.1:{etcd_line.port}"], urls[number])
+            agent.config.write_text(self._configuration(agent, etcd_line.port, credentials, keeps))
             self.ours.append(agent.start())
 
+    def _configuration(self, agent, port, credentials, keeps):
+        stores = [f"name: main, url: '{agent.store_url}', credentials: {{{credentials}}}"]
+        upkeep = "schedules: {delta: {every: 1s}}\n"
+        if keeps is not None:
+            stores[0] += f", retention: {KEEPS[keeps][0]}"
+            stores.append(
+                f"name: copy, url: '{self.mirror.url}', mirror-of: main, retention: {KEEPS[keeps][0]}"
+            )
+            upkeep = _UPKEEP.format(full="*/10 * * * * *")
+        return (
+            f"stores: [{', '.join(f'{{{each}}}' for each in stores)}]\n"
+            f"etcd: {{endpoints: ['http://127.0.0.1:{port}']}}\n"
+            f"agent: {{poll: 1s, state-dir: '{agent.state}'}}\n{upkeep}"
+        )
+
     def _stores(self, kind):
-        """The store's URL for each agent, and the words that go with it."""
+        """The store's URL for each agent, and its credentials."""
         self.store_lines = []
         if kind == "file":
-            self.store = FileStore(self.directory / "store")
-            return [self.store.url] * MEMBERS, ()
+            self.disk = Disk(self.directory)
+            self.store = FileStore(self.disk.behind / "store")
+            return [FileStore(self.disk.place).url] * MEMBERS, "ambient: true"
         self.weed = SeaweedFS(self.directory / "weed")
         self.weed.start()
         bucket = self.weed.new_bucket()
@@ -86,7 +125,7 @@ class Ground(AbstractContextManager["Ground"]):
             f"s3://{bucket.name}/{PREFIX}?endpoint=http://127.0.0.1:{line.port}&region={bucket.region}"
             for line in self.store_lines
         ]
-        return urls, ("--credentials", f"dir:{keys}")
+        return urls, f"dir: '{keys}'"
 
     def __exit__(self, *_):
         if (client := getattr(self, "client", None)) is not None:
@@ -99,6 +138,8 @@ class Ground(AbstractContextManager["Ground"]):
         self.etcds.__exit__(None, None, None)
         if self.weed is not None:
             self.weed.kill()
+        if self.disk is not None:
+            self.disk.__exit__()
 
     # what is asked of it
 

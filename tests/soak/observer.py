@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,8 +20,11 @@ from rootcellar.stores.decorator import StoreDecorator
 from tests.soak.storm import MEMBERS
 
 _PAUSE = 1.0
+_PATIENCE = 2.0
 _HASH_EVERY = 10.0
 _ENOUGH = 20
+_MOMENTS = 300
+_SECOND = timedelta(seconds=1)
 
 
 class Remembering(StoreDecorator):
@@ -42,7 +46,9 @@ class Observer(AbstractContextManager["Observer"]):
     """Asks every agent, then looks into the store, past all lines.
 
     `violations` are sentences.  `points` are (seconds, revision) whenever the newest claim grew; `hashes` are
-    HashKVs of the live cluster; `peak` is the largest memory of an agent in MiB, file mappings apart.
+    HashKVs of the live cluster; `peak` is the largest memory of an agent in MiB, file mappings apart;
+    `oldest` is the worst age of a leader's recovery point in seconds.  `held` are holds in force, with the
+    keys that they keep.
     """
 
     def __init__(self, ground):
@@ -56,7 +62,11 @@ class Observer(AbstractContextManager["Observer"]):
         self.looks = Counter()
         self.claimed = 0
         self.peak = 0.0
+        self.oldest = 0.0
+        self.held = {}
         self.failure = None
+        self._moments = []
+        self._most = 0
 
     def __enter__(self):
         self._thread.start()
@@ -91,15 +101,20 @@ class Observer(AbstractContextManager["Observer"]):
         claims = {}
         for number in range(MEMBERS):
             self._measure(self._ground.ours[number].process)
-            status = self._ground.status(number, timeout=0.5)
+            status = self._ground.status(number, timeout=_PATIENCE)
             if status is not None and status["recovery"]["last"] is not None:
                 claims[number] = status["recovery"]["last"]
+                moment = datetime.fromisoformat(status["recovery"]["at"])
+                self._moments.append((moment, claims[number]))
+                self.oldest = max(self.oldest, status["recovery"]["age"]) if status["leads"] else self.oldest
                 self.looks["claims"] += 1
+        self._moments = sorted(self._moments)[-_MOMENTS:]
         if not claims:
             return
         if (newest := max(claims.values())) > self.claimed:
             self.points.append((time.monotonic(), newest))
             self.claimed = newest
+        held = self._held()
         try:
             catalogue = read_catalogue(self._store)
         except StoreError:
@@ -115,6 +130,33 @@ class Observer(AbstractContextManager["Observer"]):
         if catalogue.heartbeat is not None and catalogue.heartbeat.revision > reach:
             self.violations.append(f"a heartbeat says {catalogue.heartbeat.revision}, the store {reach}")
         self.violations += [f"damaged: {each.key}: {each.reason}" for each in catalogue.damaged]
+        missing = held.intersection(self._held()) - {each.key for each in catalogue.snapshots}
+        self.violations += [f"{key} was held, and is gone" for key in sorted(missing)]
+        if self._ground.rules is not None:
+            self._retained(catalogue)
+
+    def _held(self):
+        """Before and after the look: what was released meanwhile may be gone."""
+        return {key for _, keys in [*self.held.values()] for key in keys}
+
+    def _retained(self, catalogue):
+        """Retention has let go of nothing that it was to keep."""
+        buried = {each.key for each in catalogue.tombstones}
+        fulls = [each for each in catalogue.snapshots if each.is_full and each.name.key not in buried]
+        rules = self._ground.rules
+        self._most = max(self._most, min(len(fulls), rules.minimum))
+        if len(fulls) < self._most:
+            self.violations.append(f"{len(fulls)} fulls are left of at least {self._most}")
+        if rules.deltas is None:
+            return
+        # Whatever etcd had when the window began, it had acknowledged no more than the next recovery point.
+        begin = datetime.now(UTC) - rules.deltas + _SECOND
+        ranges = recovery_window(catalogue, (), catalogue.newest_timeline).ranges
+        self.violations += [
+            f"revision {point} was promised, and there are {ranges}"
+            for point in sorted({revision for at, revision in self._moments if at >= begin})
+            if not any(first <= point <= last for first, last in ranges)
+        ]
 
     def _hash(self, client):
         try:

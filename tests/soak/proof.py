@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from rootcellar.backup.catalogue.catalogue import read_catalogue
-from rootcellar.backup.catalogue.chain import Latest, chains, plan_chain
+from rootcellar.backup.catalogue.chain import Latest, chains, orphans, plan_chain, recovery_window
+from rootcellar.backup.prune.plan import plan_prune
+from rootcellar.backup.prune.prune import prune, survey
+from rootcellar.backup.prune.values import What
 from rootcellar.errors import CompactedError
 from rootcellar.etcd.client import EtcdClient
 from tests.agent.agents import wait_until
@@ -38,7 +42,10 @@ class Proof:
     gaps: int
     timelines: int
     epochs: int
+    held: int
+    deleted: int
     restores: list[Checked]
+    mirrored: list[Checked]
 
 
 def settle_and_prove(ground, observer, writers, *, samples):
@@ -51,6 +58,8 @@ def settle_and_prove(ground, observer, writers, *, samples):
     wait_until(is_over, f"a recovery point at {last}", 180)
     if observer.failure is not None:
         raise observer.failure
+    if ground.mirror is not None:
+        wait_until(lambda: _mirror_reaches(ground, last), f"a mirror at {last}", 120)
     observer.end()
     assert observer.violations == [], observer.violations
     for agent in ground.ours:
@@ -59,41 +68,92 @@ def settle_and_prove(ground, observer, writers, *, samples):
     assert catalogue.damaged == (), catalogue.damaged
     assert catalogue.lost == (), catalogue.lost
     assert len(catalogue.timelines) == 1, catalogue.timelines
-    found = ebr_rules.check_prefix(ground.store, PREFIX)
-    assert found == [], found
+    assert plan_chain(catalogue, Latest()).reach >= observer.claimed
+    ebr_sees(ground.store)
+    deleted = _pruned(ground, observer) if ground.rules is not None else 0
+    catalogue = read_catalogue(ground.store)
+    found = chains(catalogue, 1)
     reach = plan_chain(catalogue, Latest()).reach
     assert reach >= observer.claimed, (reach, observer.claimed)
-    found = chains(catalogue, 1)
-    gaps = [chain.gap for chain in found if chain.gap is not None]
-    restores = [
-        _restored(ground, writers, revision, hashed)
-        for revision, hashed in _targets(ground, observer, reach, samples)
-    ]
+    assert found[-1].gap is None, found[-1]
+    targets = _targets(ground, observer, catalogue, samples)
     return Proof(
         point=observer.claimed,
         fulls=len(found),
         deltas=len([each for each in catalogue.snapshots if not each.is_full]),
-        gaps=len(gaps),
+        gaps=len([chain.gap for chain in found if chain.gap is not None]),
         timelines=len(catalogue.timelines),
         epochs=catalogue.epoch.number,
-        restores=restores,
+        held=len(observer.held),
+        deleted=deleted,
+        restores=[_restored(ground, writers, revision, hashed) for revision, hashed in targets],
+        mirrored=[] if ground.mirror is None else [_mirrored(ground, writers, *targets[0])],
     )
 
 
-def _targets(ground, observer, reach, samples):
-    """Revisions with the HashKV that the live cluster had for them, the last one first."""
-    live = ground.client.hash_kv(reach)
-    hashes = [each for each in observer.hashes if each.revision < reach]
+def _mirror_reaches(ground, revision):
+    window = recovery_window(read_catalogue(ground.mirror), (), 1)
+    return (window.last or 0) >= revision
+
+
+def ebr_sees(store):
+    found = ebr_rules.check_prefix(store, PREFIX)
+    assert found == [], found
+
+
+def _pruned(ground, observer):
+    """One more prune finishes what killed ones left, the next finds nothing; how many objects went.
+
+    Then, as if the grace had passed, nothing is left that nobody speaks for, and what is held stays.
+    """
+    store, rules, deleted = ground.store, ground.rules, 0
+    for grace in (rules.grace, timedelta(0)):
+        # Behind everything that was written in the second of now; and the same for both.
+        now = datetime.now(UTC) + timedelta(seconds=1)
+        done = prune(store, replace(rules, grace=grace), writer="soak", clock=lambda now=now: now)
+        assert (done.failed, done.locked) == ({}, {})
+        deleted += len(done.deleted)
+        left = plan_prune(survey(store), replace(rules, grace=grace), now)
+        assert [each.key for each in left.doomed] == []
+    assert [each.key for each in left.swept if each.what is not What.EPOCH] == []
+    catalogue = read_catalogue(store)
+    there = {each.key for each in catalogue.snapshots}
+    held = {key for _, keys in observer.held.values() for key in keys}
+    assert held <= there, held - there
+    assert {each.key for each in catalogue.tombstones} & there <= held
+    assert orphans(catalogue, 1) == []
+    assert (catalogue.strays, catalogue.parts, catalogue.unrecorded) == ((), (), [])
+    assert len([each for each in catalogue.snapshots if each.is_full]) >= rules.minimum
+    ebr_sees(store)
+    return deleted
+
+
+def _targets(ground, observer, catalogue, samples):
+    """Revisions that can be restored, with the HashKV that the live cluster had for them, the last first."""
+    window = recovery_window(catalogue, (), 1)
+    live = ground.client.hash_kv(window.last)
+    hashes = [
+        each
+        for each in observer.hashes
+        if each.revision < window.last
+        and any(first <= each.revision <= last for first, last in window.ranges)
+    ]
     step = max(1, len(hashes) // samples) if samples else 1
     chosen = hashes[step // 2 :: step][:samples] if samples else []
-    return [(reach, live), *((each.revision, each) for each in chosen)]
+    return [(window.last, live), *((each.revision, each) for each in chosen)]
 
 
-def _restored(ground, writers, revision, hashed):
+def _mirrored(ground, writers, revision, hashed):
+    """The same from the mirror, which was filled before the agents ended."""
+    return _restored(ground, writers, revision, hashed, store=ground.mirror)
+
+
+def _restored(ground, writers, revision, hashed, store=None):
     """Restore at a revision, start etcd on it, and hold it against HashKV and the writers' account."""
-    member = ground.etcds.make("3.6", f"restored-{revision}")
+    source = store or ground.store
+    member = ground.etcds.make("3.6", f"restored-{revision}-{'first' if store is None else 'mirror'}")
     began = time.monotonic()
-    restore_members([member], ground.store, revision, keep_history=True)
+    restore_members([member], source, revision, keep_history=True)
     seconds = time.monotonic() - began
     member.start()
     with EtcdClient([member.endpoint]) as client:

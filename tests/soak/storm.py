@@ -35,9 +35,13 @@ class Kind(StrEnum):
     STORE_503 = "store answers 503"
     KILL_STORE = "kill store"
     PAUSE_STORE = "pause store"
+    DISK_FULL = "fill the store's disk"
+    DISK_READ_ONLY = "make the store's disk read-only"
+    DISK_GONE = "unmount the store's disk"
+    HOLD = "hold a chain"
 
 
-OF_STORE = frozenset(
+OF_SERVER = frozenset(
     {
         Kind.CUT_STORE,
         Kind.HOLD_STORE,
@@ -50,6 +54,8 @@ OF_STORE = frozenset(
     }
 )
 """For those the store has to be a server."""
+OF_DISK = frozenset({Kind.DISK_FULL, Kind.DISK_READ_ONLY, Kind.DISK_GONE})
+"""For those it has to be a directory."""
 
 _LASTING = {
     Kind.KILL_ETCD: (0.2, 6),
@@ -70,8 +76,20 @@ _LASTING = {
     Kind.STORE_503: (0.3, 4),
     Kind.KILL_STORE: (0, 2),
     Kind.PAUSE_STORE: (0.2, 5),
+    Kind.DISK_FULL: (0.3, 6),
+    Kind.DISK_READ_ONLY: (0.3, 6),
+    Kind.DISK_GONE: (0.3, 6),
+    Kind.HOLD: (10, 60),
 }
-_RARE = {Kind.PAUSE_AGENT_LONG: 0.3, Kind.KILL_STORE: 0.4, Kind.FULL: 0.7, Kind.RELOAD: 0.4}
+_WEIGHTS = {
+    Kind.PAUSE_AGENT_LONG: 0.3,
+    Kind.KILL_STORE: 0.4,
+    Kind.RELOAD: 0.4,
+    Kind.HOLD: 0.5,
+    Kind.DISK_FULL: 2,
+    Kind.DISK_READ_ONLY: 2,
+    Kind.DISK_GONE: 2,
+}
 
 
 @dataclass(frozen=True)
@@ -85,11 +103,14 @@ class Fault:
     lasts: float
 
 
-def storm(seed, seconds, *, store_is_a_server, every=2.4):
-    """Faults over so many seconds, on average one each `every`; none ends after the last second."""
+def storm(seed, seconds, *, store, every=2.4):
+    """Faults over so many seconds, on average one each `every`; none ends after the last second.
+
+    `store` is s3 or file.
+    """
     chance = random.Random(seed)
-    kinds = [kind for kind in Kind if store_is_a_server or kind not in OF_STORE]
-    weights = [_RARE.get(kind, 1) for kind in kinds]
+    kinds = [kind for kind in Kind if kind not in (OF_SERVER if store == "file" else OF_DISK)]
+    weights = [_WEIGHTS.get(kind, 1) for kind in kinds]
     faults, at = [], every
     while at < seconds - 1:
         (kind,) = chance.choices(kinds, weights)

@@ -9,13 +9,21 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
+from datetime import UTC, datetime
 
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import chains
+from rootcellar.backup.catalogue.ledger import release_hold, write_hold
 from rootcellar.errors import RootcellarError
+from tests.agent.agents import wait_until
 from tests.soak.lines import Mode
 from tests.soak.storm import MEMBERS, Fault, Kind
 
 BEHIND = 60
 """Revisions that a compaction stays behind the recovery point, as Kubernetes' stays minutes behind."""
+_FOR_EVER = 45.0
+"""A hold that should last longer than so many seconds is never released."""
+_TRIES = 1000
 
 
 class Strikes:
@@ -55,6 +63,8 @@ class Strikes:
             member.wait_healthy()
         if ground.weed is not None:
             ground.weed.wait_until(ground.weed._answers, "answering")  # noqa: SLF001
+        for number in range(MEMBERS):
+            wait_until(lambda number=number: ground.status(number) is not None, f"agent {number}", 120)
 
     def _strike(self, fault):
         strike, _ = _HOW[fault.kind]
@@ -131,6 +141,57 @@ class Strikes:
     def full(self, fault):
         agent = self.ground.ours[fault.member]
         return self._errand(lambda: agent.doorway.ask("POST", "/snapshot/full", timeout=30))
+
+    # disks
+
+    def fill_disk(self, fault):
+        self.ground.disk.fill()
+
+    def free_disk(self, fault):
+        if self.ground.disk is not None:
+            self.ground.disk.free()
+
+    def freeze_disk(self, fault):
+        # Somebody writes at most moments: as `umount`, it is tried until it works.
+        return any(self.ground.disk.read_only() for _ in range(_TRIES)) and self.ground.disk.is_mounted
+
+    def thaw_disk(self, fault):
+        if self.ground.disk is not None:
+            self.ground.disk.writable()
+
+    def unmount_disk(self, fault):
+        return self.ground.disk.unmount()
+
+    def mount_disk(self, fault):
+        if self.ground.disk is not None:
+            self.ground.disk.mount()
+
+    # what a person does
+
+    def hold(self, fault):
+        return self._errand(lambda: self._hold(fault))
+
+    def _hold(self, fault):
+        store, number = self.ground.store, fault.member
+        found = chains(read_catalogue(store), 1)
+        if not found:
+            return
+        chain = found[-1 - number % len(found)]
+        hold = write_hold(
+            store, chain.full, reason="the storm", by="soak", now=datetime.now(UTC), through=chain.reach
+        )
+        # What was condemned before the hold goes, as `prune` says.
+        condemned = {each.key for each in read_catalogue(store).tombstones}
+        held = [each.key for each in (chain.full, *chain.deltas)]
+        if condemned.isdisjoint(held):
+            self.observer.held[fault] = hold, held
+
+    def release(self, fault):
+        found = self.observer.held.get(fault)
+        if found is None or fault.lasts > _FOR_EVER:
+            return
+        del self.observer.held[fault]
+        release_hold(self.ground.store, found[0], reason="enough", by="soak", now=datetime.now(UTC))
 
     # lines
 
@@ -217,5 +278,9 @@ _HOW = {
     Kind.RELOAD: (Strikes.reload, None),
     Kind.KILL_STORE: (Strikes.kill_store, Strikes.start_store),
     Kind.PAUSE_STORE: (Strikes.pause_store, Strikes.continue_store),
+    Kind.DISK_FULL: (Strikes.fill_disk, Strikes.free_disk),
+    Kind.DISK_READ_ONLY: (Strikes.freeze_disk, Strikes.thaw_disk),
+    Kind.DISK_GONE: (Strikes.unmount_disk, Strikes.mount_disk),
+    Kind.HOLD: (Strikes.hold, Strikes.release),
     **dict.fromkeys(_LINE, (Strikes.break_store, Strikes.join_store)),
 }
