@@ -28,7 +28,7 @@ class Line(AbstractContextManager):
         beyond = self._stack.enter_context(Beyond(access.url, access.context()))
         self.proxy = self._stack.enter_context(Proxy(beyond.port))
         plain = replace(access, url=self.proxy.endpoint, ca=None, certificate=None, key=None)
-        self.client = self._stack.enter_context(KubeClient(plain, timeout=5))
+        self.client = self._stack.enter_context(KubeClient(plain, timeout=30))
 
     def __exit__(self, *exception):
         self._stack.close()
