@@ -174,5 +174,6 @@ if __name__ == "__main__":
         "dependencies": dependencies,
         "application": application,
     }
+    os.umask(0o022)
     step, *paths = sys.argv[1:]
     steps[step](*(Path(path).resolve() for path in paths))

@@ -10,9 +10,11 @@ from testbed.cluster import cluster as chosen_cluster
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if "cluster" in item.fixturenames:
+        if {"cluster", "image"}.isdisjoint(item.fixturenames):
+            continue
+        item.add_marker("servers")
+        if not item.get_closest_marker("long"):
             item.add_marker("e2e")
-            item.add_marker("servers")
 
 
 @pytest.fixture(scope="session")
