@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from rootcellar.backup.capture.capture import capture
-from rootcellar.backup.capture.etag import Etag, etag_of, is_hash
+from rootcellar.backup.capture.etag import Etag, etag_for, is_comparable
 from rootcellar.backup.capture.proof import READ_BACK, prove_upload
 from rootcellar.backup.capture.publisher import utc_now
 from rootcellar.backup.catalogue import keys
@@ -204,9 +204,25 @@ def test_an_etag_depends_on_the_bytes_and_not_on_how_they_come(sizes):
     etag = Etag()
     for chunk in chunks:
         etag.add(chunk)
-    assert etag.value == etag_of([b"".join(chunks)])
+    whole = etag_for("s3://bucket")
+    whole.add(b"".join(chunks))
+    assert etag.value == whole.value
     parts = -(-sum(sizes) // PART_SIZE)
     assert etag.value.partition("-")[2] == (str(parts) if parts > 1 else "")
-    assert is_hash(etag.value)
-    assert not is_hash("0x8DC0FFEE")
-    assert not is_hash(None)
+    assert etag_for("file:///store").value == ""
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ("a" * 32, "b" * 32, True),
+        (f"{'a' * 32}-3", f"{'b' * 32}-3", True),
+        (f"{'a' * 32}-3", f"{'b' * 32}-2", False),  # other parts
+        (f"{'a' * 32}-3", "b" * 32, False),  # a manifest of Swift's
+        ("a" * 32, "0x8DC0FFEE", False),
+        ("a" * 32, None, False),
+        ("", "b" * 32, False),
+    ],
+)
+def test_only_etags_of_one_form_say_something_by_being_different(ours, theirs, expected):
+    assert is_comparable(ours, theirs) is expected

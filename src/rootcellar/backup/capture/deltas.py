@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rootcellar.backup.capture.base import fingerprint_of
 from rootcellar.backup.capture.cut import Cutter, DeltaLimits
-from rootcellar.backup.capture.etag import etag_of
+from rootcellar.backup.capture.etag import etag_for
 from rootcellar.backup.capture.outcome import Captured, Deltas, Need, NeedFull
 from rootcellar.backup.catalogue import names
 from rootcellar.backup.catalogue.records import Caution, Lease, Notice, Record
@@ -295,7 +295,10 @@ class DeltaStream:
         self._previous = record.link
         held, self.reached = self.reached, max(self.reached, cut.last)
         self._knows(record)
-        self.last = Captured(record, time.monotonic() - prepared.began, etag_of(cut.chunks), held)
+        etag = etag_for(self._publisher.store.url)
+        for chunk in cut.chunks:
+            etag.add(chunk)
+        self.last = Captured(record, time.monotonic() - prepared.began, etag.value, held)
         self._progress("delta", cut.last - cut.start + 1)
         return self.last
 

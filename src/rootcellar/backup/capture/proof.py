@@ -2,7 +2,7 @@
 
 Nothing but a `stat` and one small document, where the store's etag can be compared.  Else the object is
 read once more: always in a directory, which has no checksums and gives it back at once; elsewhere while it
-is small (`READ_BACK`; deltas are), or where an etag of the right form is another one than ours.  What is
+is small (`READ_BACK`; deltas are), or where an etag of the same form is another one than ours.  What is
 left is large, in a store that tells no hash of the whole: that is said, and a schedule of proofs reads it.
 
 The proof comes last of all that a capture writes.  Killed before it: nothing is missing, and the object is
@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from rootcellar.backup.capture.etag import is_hash
+from rootcellar.backup.capture.etag import is_comparable
 from rootcellar.backup.catalogue import ledger
 from rootcellar.backup.catalogue.records import Check, Finding, Proof, Result
 from rootcellar.errors import NotFoundError
@@ -75,7 +75,8 @@ def _hashed(store: Store, captured: Captured, info: ObjectInfo) -> Finding:
     record = captured.record
     if captured.etag and info.etag == captured.etag:
         return Finding(Check.HASH, Result.PASSED, "the store's etag is that of what was sent")
-    if not (is_hash(info.etag) or info.size <= READ_BACK or store.url.startswith("file:")):
+    is_suspect = is_comparable(captured.etag, info.etag)
+    if not (is_suspect or info.size <= READ_BACK or store.url.startswith("file:")):
         told = f"the store tells no hash of the whole, and {info.size} bytes are not read again for it"
         return Finding(Check.HASH, Result.SKIPPED, told)
     digest = hashlib.sha256()

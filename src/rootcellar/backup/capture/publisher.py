@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rootcellar.backup.capture.etag import Etag
+from rootcellar.backup.capture.etag import etag_for
 from rootcellar.backup.capture.overlap import is_superfluous, superfluous_deltas
 from rootcellar.backup.capture.rivals import Rival
 from rootcellar.backup.catalogue import fence, ledger, names
@@ -185,7 +185,7 @@ class Publisher:
         """Store a full's bytes; what they came to, and their etag.  Nothing is visible until all of them are
         there.
         """
-        tally, etag = Tally(), Etag()
+        tally, etag = Tally(), etag_for(self.store.url)
         stored = tapped(tally.through(self._sealed(name, stored)), etag.add)
         self.store.put(name.key, tapped(stored, self._watched), condition=Create())
         return tally, etag.value
