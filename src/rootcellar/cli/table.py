@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rootcellar.cli import flags
 from rootcellar.cli.options import Command
-from rootcellar.cli.table_beside import DEFRAG, ETCDBRCTL, WRAPPER
+from rootcellar.cli.table_beside import DEFRAG, ETCDBRCTL, OPERATOR, WRAPPER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -465,6 +465,7 @@ GROUPS: dict[str, Sequence[Command]] = {
     "keep watch": (CHECK, STATUS, PRUNE, HOLD_ADD, HOLD_RELEASE, HOLD_LIST),
     "encrypt": (KEY_NEW, KEY_SHOW, KEY_ADD_RECIPIENT, KEY_REMOVE),
     "beside etcd": (DEFRAG, WRAPPER, ETCDBRCTL),
+    "in a cluster": (OPERATOR,),
     "about rootcellar itself": (DEMO, CONFIG_CHECK, CONFIG_SHOW, CONFIG_SCHEMA, COMPLETION),
 }
 """The verbs that people are shown, by what they are for."""

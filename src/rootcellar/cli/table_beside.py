@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rootcellar.cli import defrag_flags as defrag
 from rootcellar.cli import flags
+from rootcellar.cli import operator_flags as operator
 from rootcellar.cli import wrapper_flags as wrapper
 from rootcellar.cli.options import Command
 
@@ -51,4 +52,14 @@ DEFRAG = Command(
     member has room again; etcd before 3.6 does not say its quota, so give --quota then.""",
     options=(defrag.WASTE, defrag.LEAST, defrag.EACH, flags.QUOTA, flags.DRY_RUN, *flags.CONNECTION),
     examples=("rootcellar defrag --endpoints http://127.0.0.1:2379 --dry-run",),
+)
+
+OPERATOR = Command(
+    "operator",
+    "serve Gardener's BackupBuckets and BackupEntries in a cluster",
+    """Makes buckets and the secrets that etcds back up with, and deletes exactly what is to be deleted, as
+    Gardener's provider extensions do.  docs/operator.md says how it is installed, charts/rootcellar does it.
+    It speaks to the API server of its pod, or of KUBECONFIG.""",
+    options=(*operator.ALL, flags.LOG_FORMAT, flags.CHECK_CONFIG),
+    examples=("rootcellar operator --types S3,local --check-config",),
 )

@@ -83,6 +83,14 @@ def names(value: str) -> tuple[str, ...]:
     return found
 
 
+def address(value: str) -> tuple[str, int]:
+    """Where to listen: `:8080` for every address of this machine, `127.0.0.1:8080`, `[::1]:8080`."""
+    host, colon, port = value.rpartition(":")
+    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("no address: write [HOST]:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
 def count(value: str) -> int:
     """A whole number, 0 or more; `1_000_000` and `1,000,000` are fine."""
     digits = value.replace("_", "").replace(",", "")

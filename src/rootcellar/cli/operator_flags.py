@@ -1,0 +1,92 @@
+"""The options of the `operator` verb."""
+
+from __future__ import annotations
+
+from rootcellar.cli import values
+from rootcellar.cli.options import Option, switch
+
+CONTROLLERS = Option(
+    "--controllers",
+    values.names,
+    "NAME,...",
+    "what is served: backupbucket, backupentry",
+    env=True,
+    default="backupbucket,backupentry",
+)
+TYPES = Option(
+    "--types",
+    values.names,
+    "TYPE,...",
+    "provider types (spec.type) that are served",
+    env=True,
+    default="aws,azure,gcp,openstack,alicloud,local,S3",
+)
+CLASSES = Option(
+    "--classes", values.names, "CLASS,...", "classes (spec.class) that are served", env=True, default="shoot"
+)
+NAMESPACE = Option(
+    "--namespace", values.text, "NAME", "where the Lease is; by default this pod's namespace", env=True
+)
+LISTEN = Option(
+    "--listen",
+    values.address,
+    "[HOST]:PORT",
+    "where probes and metrics are served",
+    env=True,
+    default=":8080",
+)
+WORKERS = Option(
+    "--workers", values.count, "N", "objects of one kind that are worked on at once", env=True, default="5"
+)
+LEADER_ELECTION = switch("--leader-election", "one process of several works (the default)")
+NO_LEADER_ELECTION = switch("--no-leader-election", "work at once: there must be no other process")
+IGNORE_ANNOTATION = switch(
+    "--ignore-operation-annotation", "act on every change of a spec, not only on gardener.cloud/operation"
+)
+GRACE = Option(
+    "--entry-deletion-grace",
+    values.span,
+    "DURATION",
+    "how long the objects of a deleted BackupEntry are kept",
+    env=True,
+    default="0s",
+)
+ENDPOINTS = Option(
+    "--allowed-endpoints",
+    values.names,
+    "URL,...",
+    "store endpoints that a providerConfig may name",
+    env=True,
+)
+DIRECTORY = Option(
+    "--local-directory",
+    values.path,
+    "DIR",
+    "where buckets of the type local are",
+    env=True,
+    default="/etc/gardener/local-backupbuckets",
+)
+HOST_PATH = Option(
+    "--local-mount-path",
+    values.text,
+    "DIR",
+    "where that directory is mounted beside an etcd",
+    env=True,
+    default="/etc/gardener/local-backupbuckets",
+)
+
+ALL: tuple[Option[object], ...] = (
+    CONTROLLERS,
+    TYPES,
+    CLASSES,
+    NAMESPACE,
+    LISTEN,
+    WORKERS,
+    LEADER_ELECTION,
+    NO_LEADER_ELECTION,
+    IGNORE_ANNOTATION,
+    GRACE,
+    ENDPOINTS,
+    DIRECTORY,
+    HOST_PATH,
+)
