@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import kube_controller
 from benchmarks.measure import PeakMemory
 from rootcellar.kube import kubeconfig
 from rootcellar.kube.client import KubeClient
@@ -164,6 +165,8 @@ def main() -> int:
             control_plane.start()
             version = control_plane.client.version()
             rows = list(measured(control_plane, directory, given.objects, given.idle))
+            crowd = Crowd(control_plane)
+            rows += kube_controller.measured(control_plane, crowd, directory, given.objects, given.idle)
     load = os.getloadavg()[0]
     print(f"{os.cpu_count()} cores at a load of {load:.0f}, Python {platform.python_version()}, {version}\n")
     print("| what | figure | bar | |\n|---|---|---|---|")

@@ -64,10 +64,10 @@ class Manager:
         self._woken, self._stopping = threading.Event(), threading.Event()
         self._is_ending = False
         self._election: Election | None = None
+        # Of its own, so that one request that hangs leaves time for another.
+        self._voice = KubeClient(access, timeout=terms.renew / 3 if terms is not None else GRACE)
         if terms is not None:
-            # Of its own, so that one request that hangs leaves time for another.
-            voice = KubeClient(access, timeout=terms.renew / 3)
-            self._election = Election(voice, terms, log=log, changed=self._woken.set)
+            self._election = Election(self._voice, terms, log=log, changed=self._woken.set)
         self.metrics.registry.register(Gauges(self))
         self.http: HealthServer | None = None
         if listen is not None:
@@ -181,6 +181,7 @@ class Manager:
         if self.http is not None:
             self.http.stop()
         self.client.close()
+        self._voice.close()
         self._log.info("stopped", drained=drained)
 
     def _drain(self) -> bool:
