@@ -130,7 +130,7 @@ def test_a_killed_pod_comes_back_with_its_volume_and_the_chain_goes_on(walk, clu
     assert "start on the data that is there" in walk.kubectl("logs", "etcd-0", "-c", "initialize")
     assert walk.listed()["problems"] == []
     assert len(walk.listed()["chains"]) == chains
-    assert walk.rootcellar("get", "@main", "after") == "2\n"
+    assert walk.rootcellar("get", "@main", "after") == "2"
 
 
 def test_a_person_takes_the_volume_back_to_a_moment(walk):
