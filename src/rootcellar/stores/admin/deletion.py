@@ -4,8 +4,9 @@ One loop for all providers; a provider gives pages and removes batches (`Heap`).
 always the same: some of it gone, the rest there, and a repeated call goes on with the rest.
 
 A listing under which objects vanish may skip some, on some servers in odd ways.  So the end of a listing is
-believed only if nothing was deleted since its beginning; else it is read again.  That each such round deletes
-something, or is the last, is what ends the loop.
+believed only if nothing was deleted since its beginning; else it is read again.  Each such round deletes
+something, or is the last; where they do not come to an end, somebody writes, or the server does not tell the
+truth.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from rootcellar.errors import DeniedError, LockedError, TransientError, UsageError
+from rootcellar.errors import DeniedError, LockedError, StoreError, TransientError, UsageError
 from rootcellar.stores.admin.ownership import FOLDER
 from rootcellar.stores.admin.values import EXAMPLES, Deletion
 from rootcellar.stores.backoff import Attempts
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from rootcellar.errors import StoreError
     from rootcellar.stores.backoff import Backoff
     from rootcellar.stores.limit import Bandwidth
 
 
 BATCH = 1000
 """Entries that are removed together; also what one S3 request takes."""
+
+ROUNDS = 20
+"""Listings that one call reads at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ class Sweep:
         state = so_far or Deletion()
         if state.complete:
             state = Deletion(deleted=state.deleted)
+        rounds = 1
         while not self._stop():
             before, token = state, state.token
             page = Attempts(self._backoff).run(lambda: self._heap.page(self._prefix, token))  # noqa: B023 - run here
@@ -128,6 +132,13 @@ class Sweep:
                 continue
             if not state.deleted_in_pass:
                 return self._finished(state)
+            if rounds == ROUNDS:
+                raise StoreError(
+                    f"{self._prefix or 'the bucket'}: after {rounds} rounds of deleting there is still more",
+                    hint="look for a writer there: an agent that still runs, or a copy",
+                    operation="delete",
+                )
+            rounds += 1
             state = Deletion(deleted=state.deleted)
         return state
 

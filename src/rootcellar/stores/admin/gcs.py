@@ -244,7 +244,7 @@ class _Generations:
         if delimiter:
             query["delimiter"] = delimiter
         found = self._client.ask("GET", f"{self._client.bucket}/o", "list", query=query)
-        if not isinstance(found.get("items", []), list):
+        if found.get("kind") != "storage#objects":
             raise TransientError(f"{self._where}: an answer that is no listing", operation="list")
         return found
 
