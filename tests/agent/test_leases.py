@@ -39,15 +39,22 @@ from rootcellar.cli import schema
 from rootcellar.cli.etcdbrctl import before, leasing
 from rootcellar.cli.etcdbrctl.reading import read
 from rootcellar.cli.leasing import leases as own_leases
-from rootcellar.errors import ConfigError, KubeConflictError, KubeDeniedError, KubeNotFoundError
+from rootcellar.errors import (
+    ConfigError,
+    KubeConflictError,
+    KubeDeniedError,
+    KubeNotFoundError,
+    KubeUnavailableError,
+)
 from rootcellar.etcd.client import EtcdClient
+from rootcellar.kube.access import Access
 from rootcellar.kube.client import KubeClient
 from rootcellar.kube.discovery import in_cluster
 from rootcellar.kube.kinds import LEASES, Lease, LeaseSpec, Meta
 from rootcellar.logs import make_log
 from testbed.ports import free_port
 from tests.agent.agents import wait_until
-from tests.agent.door_scene import write
+from tests.agent.door_scene import closed_port, write
 
 FULL, DELTA, MEMBER = "main-full-snap", "main-delta-snap", "main-0"
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -259,6 +266,14 @@ def test_where_a_lease_is_missing_or_cannot_be_read_nothing_is_known(control_pla
         raise ConfigError("no API server")
 
     assert KubeMemberLeases(unconfigured, namespace, ["main-0"]).registered() is None
+
+
+def test_an_api_server_that_is_silent_is_told_from_one_that_knows_nothing(namespace):
+    with closed_port() as port:
+        access = Access(f"http://127.0.0.1:{port}", namespace=namespace)
+        leases = KubeMemberLeases(lambda: KubeClient(access, timeout=1), namespace, [MEMBER])
+        with pytest.raises(KubeUnavailableError):
+            leases.registered()
 
 
 # by the sidecar

@@ -262,3 +262,13 @@ def test_no_plan_takes_what_it_must_not(facts):
         assert facts.cluster.can_lose(plan.remove)
         assert plan.remove.id not in facts.cluster.answering
         assert plan.add
+
+
+@pytest.mark.parametrize("store", [NONE, EMPTY, HOLDS], ids=lambda each: each.state.name)
+def test_nobody_founds_a_cluster_while_the_leases_cannot_be_read_just_now(store):
+    """A member that lost its data and has voted would vote again with an empty log."""
+    plan = plan_start(
+        Facts("m1", ("http://m1:2380",), THREE, MISSING, store, leases_away="connection refused")
+    )
+    assert isinstance(plan.error, EtcdUnavailableError)
+    assert "connection refused" in plan.error.message

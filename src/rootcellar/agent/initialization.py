@@ -25,6 +25,7 @@ from rootcellar.errors import (
     ChainError,
     ConfigError,
     EtcdUnavailableError,
+    KubeUnavailableError,
     NothingToRestoreError,
     StoreError,
     TargetError,
@@ -127,7 +128,7 @@ def initialize(
 
 def _gather(home: Home, found: Validation) -> tuple[Store | None, Facts]:
     several = len(home.initial_cluster) > 1
-    registered = home.leases.registered() if several and home.leases is not None else None
+    registered, away = _registered(home) if several and found.blank else (None, "")
     cluster = None
     if several and home.control is not None:
         _log.info("the cluster is asked through %s", home.control.endpoints)
@@ -141,7 +142,17 @@ def _gather(home: Home, found: Validation) -> tuple[Store | None, Facts]:
     if not several and (expected := held.expected(found.cluster_id)) is not None:
         found = against_store(found, expected)
     founders = tuple(home.initial_cluster)
-    return store, Facts(home.name, home.own_peer_urls, founders, found, held, cluster, registered)
+    return store, Facts(home.name, home.own_peer_urls, founders, found, held, cluster, registered, away)
+
+
+def _registered(home: Home) -> tuple[frozenset[str] | None, str]:
+    """Who has lived once, None where that is not known; and why it is not known yet."""
+    if home.leases is None:
+        return None, ""
+    try:
+        return home.leases.registered(), ""
+    except KubeUnavailableError as error:
+        return None, error.message
 
 
 def _tries(found: Validation, registered: frozenset[str] | None) -> int:

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING
 from rootcellar.agent.journal import Renewals
 from rootcellar.agent.lease_plan import Beat, Reached, Renewal, renew_delta, renew_full, renew_member
 from rootcellar.agent.threads import in_thread
-from rootcellar.errors import ConfigError, EtcdError, KubeConflictError, KubeError, RootcellarError
+from rootcellar.errors import (
+    ConfigError,
+    EtcdError,
+    KubeConflictError,
+    KubeError,
+    KubeUnavailableError,
+    RootcellarError,
+)
 from rootcellar.kube.kinds import LEASES, Lease
 from rootcellar.logs import told
 
@@ -139,13 +146,16 @@ class LeaseKeeper:
             snapshots.again_at[role] = now + RETRY
 
     async def _keep_member(self) -> None:
+        wait = min(LOOK, self._settings.heartbeat)  # others learn soon that this member has lived
         while True:
             # Of a member that does not answer nothing is written: that is what the lease is for.
             with suppress(RootcellarError):
                 beat = await in_thread("beat", self._listen)
                 now = self._agent.clock.now()
-                await self._renew("member", self._settings.member, partial(renew_member, beat=beat, now=now))
-            await asyncio.sleep(self._settings.heartbeat)
+                plan = partial(renew_member, beat=beat, now=now)
+                if await self._renew("member", self._settings.member, plan):
+                    wait = self._settings.heartbeat
+            await asyncio.sleep(wait)
 
     def _listen(self) -> Beat:
         status = self._etcd.status(timeout=_ETCD_SECONDS)
@@ -210,6 +220,8 @@ class KubeMemberLeases:
     def registered(self) -> frozenset[str] | None:
         """Who has once renewed the lease.  None where one of them is not there or cannot be read: that says
         nothing, and whoever takes it for "nobody" may restore beside members that are alive.
+
+        Raises KubeUnavailableError where the API server does not answer: later it is known.
         """
         found = set()
         try:
@@ -217,6 +229,8 @@ class KubeMemberLeases:
                 for name in self._names:
                     if client.get(LEASES, name, self._namespace).spec.holder_identity:
                         found.add(name)
+        except KubeUnavailableError:
+            raise
         except (KubeError, ConfigError) as error:
             _log.warning("which members were alive once is not known: %s", _sentence(error))
             return None

@@ -37,7 +37,10 @@ class MemberLeases(Protocol):
     """What is known of members from outside etcd: the Kubernetes leases that their agents renew."""
 
     def registered(self) -> frozenset[str] | None:
-        """Names of members that have once reported; None where nothing can be known."""
+        """Names of members that have once reported; None where nothing can be known.
+
+        Raises KubeUnavailableError where that may be known later.
+        """
         ...
 
 

@@ -54,7 +54,8 @@ class Facts:
     """What a plan is made from.
 
     `founders` are the names in the initial cluster, in order.  `cluster` is None where it does not answer.
-    `registered` are the members known to have run once, None where that is not known.
+    `registered` are the members known to have run once, None where that is not known; `leases_away` says why
+    it is not known yet, and is empty where waiting would not help.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Facts:
     store: StoreFacts
     cluster: Cluster | None = None
     registered: frozenset[str] | None = None
+    leases_away: str = ""
 
 
 class Deed(Enum):
@@ -142,6 +144,14 @@ def _of_several(facts: Facts) -> StartPlan:  # noqa: PLR0911 - a table of cases
             EtcdUnavailableError(
                 f"{found.finding}, {facts.name} has been a member, and the cluster does not answer",
                 hint="it joins again when a quorum is back; where that will never be, restore the cluster",
+            )
+        )
+    if facts.leases_away:
+        # An empty log under the id of a member that has voted may cost what it had voted for.
+        return _refused(
+            EtcdUnavailableError(
+                f"{found.finding}, and whether {facts.name} was alive once is not known: {facts.leases_away}",
+                hint="its lease tells; etcd starts when the API server or a quorum answers",
             )
         )
     if store.state in (StoreState.NONE, StoreState.EMPTY):
