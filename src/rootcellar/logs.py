@@ -70,7 +70,7 @@ class _Notes(logging.Handler):
 
 def carry_notes(log: Log, level: int = logging.INFO) -> None:
     """Have what libraries and small steps write by `logging` stand in this log, as events `note`."""
-    logging.basicConfig(level=level, handlers=[_Notes(log)])
+    logging.basicConfig(level=level, format="%(message)s", handlers=[_Notes(log)])
 
 
 def told(error: BaseException) -> dict[str, str]:

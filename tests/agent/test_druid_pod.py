@@ -41,7 +41,7 @@ def test_three_members_from_nothing_are_one_cluster_that_is_backed_up(cluster):
     for pod in cluster.pods:
         assert (pod.volume / "safe_guard").read_text() == cluster.etcd.namespace
         assert (pod.data_dir / "member").stat().st_uid == 65532
-        assert "decided: start with an empty database" in pod.log("backup-restore")
+        assert 'text="decided: start with an empty database' in pod.log("backup-restore")
 
 
 def test_a_pod_that_is_restarted_starts_on_its_data_after_a_light_look(cluster):
