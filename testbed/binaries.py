@@ -2,8 +2,8 @@
 
 Looked for in this order: an environment variable (`TESTBED_ETCD_3_5` and the like, a directory;
 `TESTBED_WEED`, `TESTBED_RCLONE`, `TESTBED_BOLTCHECK`, `TESTBED_AZURITE`, `TESTBED_FAKE_GCS`,
-`TESTBED_PROMETHEUS`, `TESTBED_PROMTOOL`, a file; `KUBEBUILDER_ASSETS`, a directory with Kubernetes), PATH if
-the version there is the one we want, the cache, and then the making of it.
+`TESTBED_PROMETHEUS`, `TESTBED_PROMTOOL`, `TESTBED_HELM`, a file; `KUBEBUILDER_ASSETS`, a directory with
+Kubernetes), PATH if the version there is the one we want, the cache, and then the making of it.
 """
 
 from __future__ import annotations
@@ -223,6 +223,14 @@ def boltcheck() -> Path:
     return golang.built("boltcheck", {"boltcheck": "."}) / "boltcheck"
 
 
+@_remembered
+def helm() -> Path:
+    """What installs charts.  Raises UnavailableError."""
+    if named := os.environ.get("TESTBED_HELM"):
+        return Path(named)
+    return golang.built("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}) / "helm"
+
+
 kubernetes = _remembered(kubernetes_binaries.kubernetes)
 
 
@@ -244,6 +252,7 @@ def main() -> int:
         **{f"etcd {line}": functools.partial(etcd, line) for line in (DEMO, *LINES)},
         "boltcheck": boltcheck,
         "kubernetes": lambda: kubernetes().apiserver,
+        "helm": helm,
         "weed": weed,
         "rclone": rclone,
         "azurite": azurite,

@@ -226,7 +226,7 @@ def main() -> int:
         images = f"{image_ours.NAME} and {image_ours.ETCD_NAME}"
         print(f"ready after {time.monotonic() - began:.0f} s, with {images}\n")
         print(f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
-        for program in (binaries.kubernetes().kubectl, cluster_programs.helm()):
+        for program in (binaries.kubernetes().kubectl, binaries.helm()):
             print(f"alias {program.name}={shlex.quote(str(program))}")
         print("\nCtrl-C ends it and removes everything.", flush=True)
         signal.pause()

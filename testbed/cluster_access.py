@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rootcellar.errors import KubeError
 from rootcellar.kube import kubeconfig
 from rootcellar.kube.client import KubeClient
-from testbed import binaries, cluster_programs
+from testbed import binaries
 from testbed.cache import UnavailableError
 from testbed.kubernetes import NAMESPACES
 
@@ -43,7 +43,7 @@ class Cluster(AbstractContextManager["Cluster"]):
 
     def helm(self, *arguments: str | Path) -> str:
         """What helm prints.  Raises CalledProcessError, with what it said as a note; UnavailableError."""
-        return self._printed(cluster_programs.helm(), *arguments)
+        return self._printed(binaries.helm(), *arguments)
 
     def _printed(self, program: Path, *arguments: str | Path, stdin: str = "") -> str:
         homes = {f"HELM_{each}_HOME": str(self.directory / "helm") for each in ("CACHE", "CONFIG", "DATA")}

@@ -1,4 +1,4 @@
-"""What a node takes besides Kubernetes: Debian's containerd and the tools it calls, CoreDNS, and Helm.
+"""What a node takes besides Kubernetes: Debian's containerd with the tools it calls, and CoreDNS.
 
 Debian's packages are unpacked into the cache.  A node sees them below /usr, as if they were installed; nobody
 else does.  `python -m testbed.cluster_programs` has everything ready.
@@ -60,14 +60,6 @@ def pause() -> Path:
     return golang.built("pause", {"pause": "."}) / "pause"
 
 
-@functools.cache
-def helm() -> Path:
-    """Raises UnavailableError."""
-    if named := os.environ.get("TESTBED_HELM"):
-        return Path(named)
-    return golang.built("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}) / "helm"
-
-
 def main() -> int:
     """Have everything ready; the exit code is 1 if something cannot be had."""
     parts: dict[str, Callable[[], object]] = {
@@ -77,7 +69,7 @@ def main() -> int:
         "node": node_system,
         "pause": pause,
         "coredns": coredns,
-        "helm": helm,
+        "helm": binaries.helm,
         "image": image_ours.layers,
     }
     missing = 0

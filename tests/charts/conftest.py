@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testbed import binaries, cluster_programs
+from testbed import binaries
 from testbed.kubernetes_binaries import VERSION
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "rootcellar"
@@ -18,7 +18,7 @@ class Helm:
     def __init__(self, directory, kubeconfig=None):
         homes = {f"HELM_{each}_HOME": str(directory / each) for each in ("CACHE", "CONFIG", "DATA")}
         cluster = {"KUBECONFIG": str(kubeconfig)} if kubeconfig else {}
-        self._program, self._environ = cluster_programs.helm(), {**os.environ, **homes, **cluster}
+        self._program, self._environ = binaries.helm(), {**os.environ, **homes, **cluster}
         self._rendered = {}
 
     def __call__(self, *arguments, text=""):
