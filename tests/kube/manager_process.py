@@ -68,7 +68,7 @@ def main():
             return Done()
         turns += 1
         status = {"status": {"by": given.identity, "size": turns}}
-        writer.patch(THINGS, key, status, raw, subresource="status", only_this=given.doze == "after")
+        writer.patch(THINGS, key, status, raw, subresource="status", only_this=given.doze != "before")
         return Requeue(0.001)
 
     manager.add(Controller("things", write, [Watch(things)], workers=2))

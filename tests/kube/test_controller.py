@@ -294,6 +294,25 @@ def test_an_object_of_another_shape_is_told_and_stops_nobody(things, control_pla
         assert "not the shape that is expected" in line["error"]
 
 
+def test_a_change_that_cannot_be_mapped_is_told_and_stops_nobody(things, control_plane, namespace):
+    admin = control_plane.client
+    admin.create(CONFIG_MAPS, {"metadata": {"name": "there-before"}}, namespace)
+    neighbours = Reflector(admin, CONFIG_MAPS, namespace=namespace, fields="metadata.name=there-before")
+
+    def broken(change):
+        yield Key(namespace, json.loads(change.new)["data"]["owner"])
+
+    scene = Scene(control_plane, namespace, fulfil, more=[Watch(neighbours, keys=broken)])
+    with working(scene):
+        admin.create(THINGS, body("good", 5), namespace)
+        wait_until(lambda: stored(scene, "good", namespace).status.size == 5, "the good one")
+        (line,) = [each for each in scene.logged if each["event"] == "mapper-failed"]
+        assert (line["key"], line["error"]) == (f"{namespace}/there-before", "KeyError: 'data'")
+        admin.merge_patch(CONFIG_MAPS, "there-before", {"data": {"owner": "good"}}, namespace)
+        seen = scene.seen["good"]
+        wait_until(lambda: scene.seen["good"] > seen, "it is mapped")
+
+
 def test_what_belongs_to_a_thing_brings_it_back_when_it_is_touched_or_gone(things, control_plane, namespace):
     admin = control_plane.client
     belongings = Reflector(admin, CONFIG_MAPS, namespace=namespace, labels="of=things")

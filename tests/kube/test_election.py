@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -193,6 +196,30 @@ def taken_by(holder, client, namespace):
         client.create(LEASES, made, namespace)
     except KubeExistsError:
         client.merge_patch(LEASES, LEASE, {"spec": {"holderIdentity": holder}}, namespace)
+
+
+@pytest.mark.long
+def test_whatever_is_killed_stopped_and_started_nobody_writes_after_his_successor(contend, writers):
+    chance, names, faults, pause = random.Random(7), count(1), Counter(), threading.Event()
+    alive = [contend(f"p{next(names)}") for _ in range(3)]
+    for _ in range(20):
+        written = len(writers.order)
+        wait_until(lambda written=written: len(writers.order) > written, "somebody works", 120)
+        working = [each for each in alive if each.identity == writers.order[-1][0]]
+        chosen = chance.choice([*working, *working, *alive])
+        fault = chance.choice(["kill", "end", "doze"])
+        faults[fault] += 1
+        if fault == "doze":
+            chosen.send(signal.SIGSTOP)
+            pause.wait(chance.uniform(0.1, 8))  # longer than a lease, at times
+            chosen.send(signal.SIGCONT)
+        else:
+            chosen.end(signal.SIGKILL if fault == "kill" else signal.SIGTERM)
+        alive = [each for each in alive if each.process.poll() is None]
+        alive += [contend(f"p{next(names)}") for _ in range(3 - len(alive))]
+    turns = writers.turns()
+    assert len(turns) > 4, faults
+    assert len(turns) == len(set(turns)), (turns, faults)
 
 
 class Standing:

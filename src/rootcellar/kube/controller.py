@@ -54,11 +54,10 @@ class Controller:
         watches: Sequence[Watch],
         *,
         workers: int = 1,
-        queue: WorkQueue[Key] | None = None,
     ) -> None:
         self.name = name
         self.watches = tuple(watches)
-        self.queue: WorkQueue[Key] = queue or WorkQueue()
+        self.queue: WorkQueue[Key] = WorkQueue()
         self._reconcile = reconcile
         self._is_working = False
         self._workers = [
@@ -94,7 +93,7 @@ class Controller:
     def _hear(self, watch: Watch, change: Change) -> None:
         # Before it works a process keeps no keys: by the time it does, another one has seen to most of them.
         if self._is_working and self._counts(watch, change):
-            for key in watch.keys(change):
+            for key in self._keys(watch, change):
                 self.queue.add(key)
 
     def _counts(self, watch: Watch, change: Change) -> bool:
@@ -103,6 +102,13 @@ class Controller:
         except Exception as error:  # noqa: BLE001  of another shape, say: the reconcile will say what is wrong
             self._log.warning("filter-failed", controller=self.name, key=str(change.key), **told(error))
             return True
+
+    def _keys(self, watch: Watch, change: Change) -> tuple[Key, ...]:
+        try:
+            return tuple(watch.keys(change))
+        except Exception as error:  # noqa: BLE001  one that concerns nobody who could be found stops nobody
+            self._log.warning("mapper-failed", controller=self.name, key=str(change.key), **told(error))
+            return ()
 
     def _work(self) -> None:
         while (key := self.queue.get()) is not None:
