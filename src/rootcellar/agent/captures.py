@@ -324,6 +324,8 @@ class Captures:
             self._board.clear(Fault.DAMAGED)
             return None
         self._board.fault(Fault.DAMAGED, damage.detail)
+        if self._finishing is not None:
+            return None  # the next start reads of it in the store, and has the time
         return NeedFull(Need.DAMAGED, damage.detail)
 
     async def _needed(self, session: Session, need: NeedFull | None) -> Captured | None:
