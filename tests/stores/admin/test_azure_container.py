@@ -3,9 +3,11 @@
 import itertools
 import urllib.error
 import urllib.request
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from rootcellar.stores import Retention
 from rootcellar.stores.admin.azure.container import ContainerAdmin
 from rootcellar.stores.admin.values import Aspect
 from rootcellar.stores.azure.client import Client
@@ -13,6 +15,7 @@ from rootcellar.stores.azure.options import AzureOptions
 from testbed.azurite import Container
 from tests.stores.admin.contract import WISH, Contract, Place
 from tests.stores.clouds import Values, azure_store
+from tests.stores.fake_clouds import FakeAzureLocks
 from tests.stores.places import QUICK
 
 _names = itertools.count(1)
@@ -57,3 +60,25 @@ class TestAzurite(Contract):
         assert [change.aspect for change in done] == [Aspect.PUBLIC_ACCESS]
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(address, timeout=30)
+
+
+def test_versions_go_and_what_is_locked_is_told_with_its_time():
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    with FakeAzureLocks() as fake:
+        reached = Container("bucket", f"{fake.endpoint}/account", None, account="account", key="a2V5")
+        store = azure_store(reached, "shoot--a")
+        for _ in range(2):
+            store.put("free", [b"x"])
+        kept = store.put("kept", [b"x"]).version
+        store.set_retention("kept", Retention(until), version=kept)
+        held = store.put("held", [b"x"]).version
+        store.set_retention("held", Retention(legal_hold=True), version=held)
+        azure_store(reached, "shoot--a--b").put("x", [b"x"])
+        done = container_admin(reached).delete_objects("shoot--a")
+        assert (done.complete, done.gone, done.locked) == (True, False, 2)
+        assert (done.earliest, done.latest, done.deleted) == (until, until, 2)
+        assert [key for key, versions in fake.blobs.items() if versions] == [
+            "shoot--a/kept",
+            "shoot--a/held",
+            "shoot--a--b/x",
+        ]

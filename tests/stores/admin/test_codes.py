@@ -18,6 +18,7 @@ from rootcellar.errors import (
 from rootcellar.stores.admin.codes import codes
 from rootcellar.stores.azure.errors import AzureError
 from rootcellar.stores.gcs.errors import GcsError
+from rootcellar.stores.swift.errors import SwiftError
 
 
 class BotoError(Exception):
@@ -44,6 +45,8 @@ def caused(error, cause):
         (caused(DeniedError("x"), AzureError(403, "AuthorizationFailed", "")), "ERR_INFRA_UNAUTHORIZED"),
         (caused(DeniedError("x"), GcsError(401, "authError", "")), "ERR_INFRA_UNAUTHENTICATED"),
         (caused(DeniedError("x"), GcsError(403, "forbidden", "")), "ERR_INFRA_UNAUTHORIZED"),
+        (caused(DeniedError("x"), SwiftError(401)), "ERR_INFRA_UNAUTHENTICATED"),
+        (caused(DeniedError("x"), SwiftError(403)), "ERR_INFRA_UNAUTHORIZED"),
         (DeniedError("no token", operation="sign in"), "ERR_INFRA_UNAUTHENTICATED"),
         (DeniedError("x", operation="log in"), "ERR_INFRA_UNAUTHENTICATED"),
         (DeniedError("x"), "ERR_INFRA_UNAUTHORIZED"),

@@ -86,9 +86,9 @@ class FakeGcsManagement(FakeService):
         if lock:
             before["isLocked"] = True
         for name, value in said.items():
-            if name == "retentionPolicy" and before.get("isLocked"):
-                if value is None or int(value["retentionPeriod"]) < int(before["retentionPeriod"]):
-                    return self._refused(403, "forbidden")
+            is_locked = name == "retentionPolicy" and before.get("isLocked")
+            if is_locked and (not value or int(value["retentionPeriod"]) < int(before["retentionPeriod"])):
+                return self._refused(403, "forbidden")
             self.bucket[name] = {**(self.bucket.get(name) or {}), **value} if value else None
         self.generation += 1
         return self._told()

@@ -5,7 +5,7 @@ import pytest
 from rootcellar.errors import UsageError
 from rootcellar.stores import FileStore
 from rootcellar.stores.admin.local import LocalAdmin
-from rootcellar.stores.admin.values import Aspect, Outcome
+from rootcellar.stores.admin.values import Aspect, BucketWish, Outcome
 from tests.stores.admin.contract import WISH, Contract, Place, fill
 
 
@@ -29,6 +29,12 @@ class TestLocal(Contract):
         done = made.harden(WISH, made.look()).done
         assert [change.aspect for change in done] == [Aspect.PUBLIC_ACCESS]
         assert root.stat().st_mode & 0o777 == 0o700
+
+    def test_a_directory_for_several_users_is_made_as_gardener_has_it(self, admin, tmp_path):
+        wish = BucketWish(public_access_blocked=False)
+        admin.create(wish)
+        assert (tmp_path / "buckets" / "seed").stat().st_mode & 0o777 == 0o775
+        assert admin.harden(wish, admin.look()).done == ()
 
     def test_a_symlink_is_removed_and_not_followed(self, place, made, tmp_path):
         precious = tmp_path / "precious" / "v2"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rootcellar.backup.catalogue.names import parse
 from rootcellar.errors import ConfigError, UsageError
 from rootcellar.stores import open_store
 from rootcellar.stores.admin.azure.container import ContainerAdmin
@@ -73,10 +74,8 @@ def test_a_prefix_that_is_no_folder_is_refused(prefix):
 
 
 def test_marks_are_nothing_to_etcd_backup_restore():
-    """Its parser wants `v1/` or `v2/` in a key, and four parts between dashes in a name."""
-    assert "v1/" not in FOLDER
-    assert "v2/" not in FOLDER
-    assert "-" not in FOLDER
+    """Also where its prefix is empty, and it lists the whole bucket."""
+    assert parse(f"{FOLDER}owners/{'0' * 32}") is None
 
 
 def test_no_kubernetes_name_is_the_marks_folder():

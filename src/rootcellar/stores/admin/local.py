@@ -51,8 +51,9 @@ class LocalAdmin(Bucket):
         return BucketState(self._url, claims=self.claims(), public_access_blocked=not mode & _OTHERS)
 
     def create(self, wish: BucketWish) -> Outcome:
-        """A crash leaves a directory, which the next call adopts, or none."""
-        del wish  # nothing of it can be given at creation alone
+        """A crash leaves a directory, which the next call adopts, or none.  Where others are not to be kept
+        out, the group may write: as Gardener's own local provider has it, whose agents are other users.
+        """
         with translated("create bucket", self._url):
             if self._root.is_dir():
                 return Outcome.ADOPTED
@@ -61,6 +62,8 @@ class LocalAdmin(Bucket):
                 self._root.mkdir(0o700)
             except FileExistsError:
                 return Outcome.ADOPTED
+            if not wish.public_access_blocked:
+                self._root.chmod(0o775)  # whatever the umask
             _durable(self._root.parent)
         return Outcome.CREATED
 

@@ -46,10 +46,20 @@ _STATUS: dict[int, _Meaning] = {
 LOST_SEGMENT = "a segment of it is missing"
 
 
+class SwiftError(Exception):
+    """The cause of a store error: what the store answered with."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+
 def refusal(request: Request, answer: Answer) -> StoreError:
-    """The error that a failed answer means."""
+    """The error that a failed answer means, with its cause set."""
     cls, meaning, hint = _meaning(request, answer)
-    return cls(f"{request.where}: {meaning}", hint=hint, operation=request.operation)
+    error = cls(f"{request.where}: {meaning}", hint=hint, operation=request.operation)
+    error.__cause__ = SwiftError(answer.status)
+    return error
 
 
 def _meaning(request: Request, answer: Answer) -> _Meaning:

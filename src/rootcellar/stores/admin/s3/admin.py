@@ -148,7 +148,7 @@ class S3Admin(Bucket):
                 with translated("look", self._url):
                     answer: Any = self._client().head_bucket(Bucket=self._options.bucket)
             except NotFoundError:
-                return None
+                return self._confirmed_missing()
             told = answer.get("BucketRegion")
             return str(told) if told else UNKNOWN
 
@@ -160,6 +160,19 @@ class S3Admin(Bucket):
                 hint="look at the credentials, and whether the name is taken by somebody else",
                 operation="look",
             ) from error
+
+    def _confirmed_missing(self) -> Unknown | None:
+        """None for no bucket.  A HEAD of 404 may be anybody's: only an answer with a body says which."""
+        try:
+            with translated("look", self._url):
+                whole(self._client().list_objects_v2(Bucket=self._options.bucket, MaxKeys=1), "IsTruncated")
+        except NotFoundError as error:
+            if code(error) == "NoSuchBucket":
+                return None
+            raise TransientError(
+                f"{self._url}: an answer that is not the store's", operation="look"
+            ) from error
+        return UNKNOWN  # somebody made it meanwhile
 
     def _claims(self) -> tuple[Claim, ...] | Unknown:
         try:
