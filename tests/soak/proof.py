@@ -122,7 +122,7 @@ def _pruned(ground, observer):
     assert held <= there, held - there
     assert {each.key for each in catalogue.tombstones} & there <= held
     assert orphans(catalogue, 1) == []
-    assert (catalogue.strays, catalogue.parts, catalogue.unrecorded) == ((), (), [])
+    assert (catalogue.strays, catalogue.parts) == ((), ())
     assert len([each for each in catalogue.snapshots if each.is_full]) >= rules.minimum
     ebr_sees(store)
     return deleted
