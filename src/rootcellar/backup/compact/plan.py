@@ -102,10 +102,10 @@ def cluster_of(catalogue: Catalogue, chain: ChainPlan) -> str | None:
 
 
 def refuse_exposure(fold: Fold, suffix: str, recipients: Sequence[Recipient]) -> None:
-    """A fold lies where its chain lies, and is encrypted if that is: it does not show etcdbrctl the half of a
-    history, nor a secret to anybody.  Raises UsageError.
+    """A fold is out of etcdbrctl's sight if its chain is, and encrypted if that is: it shows etcdbrctl no
+    half of a history, and nobody a secret.  (A sealed fold of a chain that etcdbrctl reads leaves it that
+    chain.)  Raises UsageError.
     """
-    take = "take a new full instead: `rootcellar snapshot full`"
     if suffix not in names.WRITABLE_SUFFIXES | names.SEALED_SUFFIXES:
         raise UsageError(f"a chain is not folded into {suffix}", hint="choose gzip, zlib, none or zstd")
     is_sealed, is_encrypted = suffix in names.SEALED_SUFFIXES, suffix.endswith(names.AGE)
@@ -118,7 +118,5 @@ def refuse_exposure(fold: Fold, suffix: str, recipients: Sequence[Recipient]) ->
         if name.is_sealed and not is_sealed:
             hint = "fold it with --compression zstd"
             raise UsageError(f"{name.key} is sealed, and etcdbrctl could read the fold", hint=hint)
-        if is_sealed and not name.is_sealed:
-            raise UsageError(f"{name.key} is etcdbrctl's to read, and the fold would be sealed", hint=take)
     if is_encrypted and not recipients:
         raise UsageError("the fold would have no recipients", hint="say who may open it")
