@@ -18,6 +18,7 @@ from rootcellar.errors import (
     IdentityError,
     LockedError,
     RecordError,
+    StoreError,
     UsageError,
 )
 from rootcellar.stores.file import FileStore
@@ -120,10 +121,19 @@ def test_two_writers_of_one_number_are_told_apart_where_a_store_has_no_condition
 
 
 def test_an_epoch_that_somebody_deleted_is_no_longer_held(store):
+    fence.claim_epoch(store, "agent/1", NOW)
+    epoch = fence.claim_epoch(store, "agent/2", NOW)
+    store.delete(keys.epoch(2))
+    with pytest.raises(FencedError, match="epoch 2 of agent/2 is gone"):
+        fence.check_epoch(store, epoch)
+
+
+def test_a_store_that_has_forgotten_all_epochs_is_away_and_fences_nobody(store):
     epoch = fence.claim_epoch(store, "agent/1", NOW)
     store.delete(keys.epoch(1))
-    with pytest.raises(FencedError, match="epoch 1 of agent/1 is gone"):
+    with pytest.raises(StoreError, match="is empty, and agent/1 wrote to it in epoch 1") as caught:
         fence.check_epoch(store, epoch)
+    assert "mounted" in caught.value.hint
 
 
 def test_a_slot_is_claimed_once_in_an_epoch(store):

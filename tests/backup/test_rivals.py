@@ -149,13 +149,16 @@ def test_a_store_that_forgot_its_epochs_is_not_begun_anew(scene, tmp_path):
     scene.write(5)
     with opened(scene) as session:
         session.full()
+        scene.write(2)
         (tmp_path / "store").rename(tmp_path / "away")
-        with pytest.raises(FencedError, match="is gone from"):
+        with pytest.raises(StoreError, match="is empty, and"):
             session.collect()
-    epoch = session.epoch.number
-    with pytest.raises(StoreError, match=f"knows nothing of epoch {epoch}"):
-        opened(scene, after=epoch)
-    assert not (tmp_path / "store").exists()
-    (tmp_path / "away").rename(tmp_path / "store")
+        epoch = session.epoch.number
+        with pytest.raises(StoreError, match=f"knows nothing of epoch {epoch}"):
+            opened(scene, after=epoch)
+        assert not (tmp_path / "store").exists()
+        (tmp_path / "away").rename(tmp_path / "store")
+        last = scene.write(2)
+        assert session.collect().revision == last, "the session goes on when it is back"
     with opened(scene, after=epoch) as session:
         assert session.need is None

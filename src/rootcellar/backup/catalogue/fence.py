@@ -27,7 +27,14 @@ from typing import TYPE_CHECKING
 from rootcellar.backup.catalogue import documents, keys
 from rootcellar.backup.catalogue.names import Kind
 from rootcellar.backup.catalogue.ownership import Claim, Epoch, Heartbeat
-from rootcellar.errors import AlreadyExistsError, FencedError, NotFoundError, RecordError, UsageError
+from rootcellar.errors import (
+    AlreadyExistsError,
+    FencedError,
+    NotFoundError,
+    RecordError,
+    StoreError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -58,7 +65,9 @@ def claim_epoch(store: Store, writer: str, now: datetime) -> Epoch:
 
 
 def check_epoch(store: Store, epoch: Epoch) -> None:
-    """Read the epoch again.  Raises FencedError when this writer is no longer the one."""
+    """Read the epoch again.  Raises FencedError when this writer is no longer the one, StoreError when the
+    store has forgotten everything.
+    """
     last = _last_epoch(store, after=keys.epoch(epoch.number))
     if last > epoch.number:
         raise FencedError(
@@ -73,6 +82,12 @@ def _check_nonce(store: Store, epoch: Epoch) -> None:
     try:
         stored = documents.fetch(store, keys.epoch(epoch.number), Epoch)
     except NotFoundError as error:
+        if not _last_epoch(store):
+            # Whoever took over would have left one: it is the store that is away, and may come back.
+            raise StoreError(
+                f"{store.url} is empty, and {epoch.writer} wrote to it in epoch {epoch.number}",
+                hint="see that its share is mounted; if it was emptied on purpose, start the agent anew",
+            ) from error
         raise FencedError(
             f"epoch {epoch.number} of {epoch.writer} is gone from {store.url}",
             hint="somebody emptied catalogue/epochs/; nothing is written until a new epoch is claimed",
