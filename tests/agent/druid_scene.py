@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import ssl
+import subprocess
 import sys
 import threading
 import time
@@ -109,7 +110,11 @@ class Pod:
         for process in processes:
             getattr(process, how)()
         for process in processes:
-            process.wait(_GRACE)
+            try:
+                process.wait(_GRACE)
+            except subprocess.TimeoutExpired:  # and then the kubelet kills it
+                process.kill()
+                process.wait()
         self.cluster.publish(self, None)
         self.sandbox.kill()
 

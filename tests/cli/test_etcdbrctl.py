@@ -470,3 +470,10 @@ def test_every_test_that_the_page_names_exists():
             assert name in sources
         else:
             assert any(f"def {name}(" in source for source in sources.values()), name
+
+
+def test_a_flag_that_asks_for_what_is_done_anyway_is_no_warning():
+    """etcd-druid says this wherever clients speak TLS."""
+    assert not read(["server", "--insecure-skip-tls-verify=false"]).warnings
+    (warning,) = read(["server", "--max-fetchers=7"]).warnings
+    assert "--max-fetchers has no effect here" in warning

@@ -6,7 +6,7 @@ A section is what its configuration file groups; `SUBCOMMANDS` says which a subc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from rootcellar.cli.values import choice, go_boolean, go_span
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """`parse` raises ValueError with the words that finish "VALUE is ...".  `key` is the name in the file."""
+    """`parse` raises ValueError with the words that finish "VALUE is ...".  `key` is the name in the file.
+
+    `moot` is the value of an idle flag, beside the default, that asks for what is done anyway.
+    """
 
     name: str
     parse: Callable[[str], Any]
@@ -26,6 +29,7 @@ class Flag:
     short: str = ""
     many: bool = False
     idle: str = ""
+    moot: str = ""
 
     @property
     def is_switch(self) -> bool:
@@ -76,6 +80,7 @@ class Connection:
         "true",
         "insecureSkipVerify",
         idle="etcd's certificate is always checked: give --cacert",
+        moot="false",
     )
     timeout: int = _flag("etcd-connection-timeout", go_span, "30s", "connectionTimeout")
     snapshot_timeout: int = _flag("etcd-snapshot-timeout", go_span, "15m", "snapshotTimeout")
@@ -327,7 +332,7 @@ class Placed:
         for each in fields(self.section):
             flag: Flag = each.metadata["flag"]
             name = f"{self.before}{flag.name}"
-            yield each.name, Flag(name, flag.parse, flag.default, flag.key, flag.short, flag.many, flag.idle)
+            yield each.name, replace(flag, name=name)
 
 
 _CONNECTION = Placed(Connection, "etcdConnectionConfig")
