@@ -13,9 +13,12 @@ import pytest
 
 from rootcellar.errors import KubeNotFoundError
 from testbed import binaries, image_ours
+from testbed.cache import UnavailableError
+from testbed.cluster import cluster as chosen_cluster
 from testbed.cluster_access import Cluster
 from testbed.cluster_state import CGROUPS, ClusterState
 from testbed.cluster_volumes import CLAIMS, VOLUMES
+from testbed.kubernetes import NAMESPACES
 from tests.agent.agents import wait_until
 from tests.e2e.pods import outcome, pod
 
@@ -115,6 +118,17 @@ def test_helm_installs_a_chart(cluster, tmp_path):
     cluster.helm("install", "tried", chart, "--namespace", namespace, "--wait")
 
     assert "made-by-helm" in cluster.kubectl("get", "configmaps", "--output=name", namespace=namespace)
+
+
+def test_another_cluster_is_taken_by_its_kubeconfig_and_left_clean(cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("TESTBED_KUBECONFIG", str(cluster.kubeconfig))
+    with chosen_cluster(tmp_path) as other:
+        other.start()
+        namespace = other.new_namespace()
+        assert cluster.client.get(NAMESPACES, namespace)["status"]["phase"] == "Active"
+        with pytest.raises(UnavailableError, match="do not reach port 80 of this machine"):
+            other.let_in(80)
+    assert cluster.client.get(NAMESPACES, namespace)["status"]["phase"] == "Terminating"
 
 
 def test_a_killed_run_ends_everything_and_the_next_one_removes_what_lies_about(cluster, tmp_path):
