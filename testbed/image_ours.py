@@ -49,24 +49,24 @@ def layers() -> tuple[Path, Path]:
     return base / "layer", above / "layer"
 
 
-def application(into: Path) -> Path:
+def application(into: Path, sources: Path) -> Path:
     """The directory with the layer that is ourselves, made below `into` in a few seconds."""
     base, _ = layers()
     layer, wheels = into / "application", into / "wheels"
     layer.mkdir(parents=True)
-    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels, cwd=ROOT)
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels, cwd=sources)
     (wheel,) = wheels.iterdir()
     _rootfs("application", layer, base, wheel)
     return layer
 
 
-def write_rootcellar(archive: Path, name: str = NAME) -> Path:
+def write_rootcellar(archive: Path, sources: Path = ROOT) -> Path:
     """Write our image, as deploy/Containerfile describes it.  Raises UnavailableError."""
     with tempfile.TemporaryDirectory() as scratch:
         top = Path(scratch) / "application.tar"
-        write_layer(application(Path(scratch)), top)
+        write_layer(application(Path(scratch), sources), top)
         below = [layer.with_suffix(".tar") for layer in layers()]
-        image = Image(name, [*below, top], ["/usr/local/bin/rootcellar"], "65532:65532", {"LANG": "C.UTF-8"})
+        image = Image(NAME, [*below, top], ["/usr/local/bin/rootcellar"], "65532:65532", {"LANG": "C.UTF-8"})
         return image.write(archive)
 
 
