@@ -35,7 +35,9 @@ def test_three_members_from_nothing_are_one_cluster_that_is_backed_up(cluster):
     assert third.get("k") == "fresh"
     assert first.cluster_id() == second.cluster_id() == third.cluster_id()
     roles = ["Leader", "Member", "Member"]
-    cluster.wait(lambda: sorted(held.rpartition(":")[2] for held in cluster.holders()) == roles, "leases")
+    cluster.wait(
+        lambda: sorted((held or "").rpartition(":")[2] for held in cluster.holders()) == roles, "roles"
+    )
     full, _ = cluster.etcd.snapshot_leases
     cluster.wait(lambda: cluster.lease(full).spec.holder_identity, "a full is in the store, and in its lease")
     # whichever sidecar is asked, the leader's cuts the delta
