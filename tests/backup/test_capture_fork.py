@@ -125,8 +125,8 @@ def test_a_fork_killed_anywhere_is_finished_by_the_next_capture(scene, rewinds, 
             assert plan_chain(catalogue, Latest()).reach == last
             assert plan_chain(catalogue, AtRevision(41), timeline=1).reach == 41
             assert done.full or newest_of(catalogue).timeline == 2
-    # Epoch, timeline, two objects copied and removed, the full, its record.
-    assert at == 9
+    # Epoch, timeline, two objects copied and removed, a claim, the full, its record; the claim removed.
+    assert at == 11
 
 
 def test_a_fork_is_found_by_a_full_too(scene, rewinds):
