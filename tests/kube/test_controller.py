@@ -308,8 +308,9 @@ def test_a_change_that_cannot_be_mapped_is_told_and_stops_nobody(things, control
         wait_until(lambda: stored(scene, "good", namespace).status.size == 5, "the good one")
         (line,) = [each for each in scene.logged if each["event"] == "mapper-failed"]
         assert (line["key"], line["error"]) == (f"{namespace}/there-before", "KeyError: 'data'")
-        admin.merge_patch(CONFIG_MAPS, "there-before", {"data": {"owner": "good"}}, namespace)
+        settled(scene, namespace)
         seen = scene.seen["good"]
+        admin.merge_patch(CONFIG_MAPS, "there-before", {"data": {"owner": "good"}}, namespace)
         wait_until(lambda: scene.seen["good"] > seen, "it is mapped")
 
 

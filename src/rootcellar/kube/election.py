@@ -176,7 +176,6 @@ class Election:
                 self._told = values["code"]
             if self.is_lost:
                 self._is_lost = True
-                self._log.error("leadership-lost", lease=self._terms.name)
                 self._changed()
                 return
             if self.leads and not led:

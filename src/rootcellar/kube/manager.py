@@ -129,10 +129,11 @@ class Manager:
         for reflector in self.reflectors.values():
             reflector.start()
         try:
-            if self._until(self._is_synced) and self._until(self._leads):
+            if self._until(self._is_synced) and self._until(self._is_decided) and self._leads():
                 self._work()
                 self._until(self._has_lost)
             if self._has_lost():
+                self._log.error("leadership-lost", identity=self._identity)
                 raise fenced(self._identity)
         finally:
             self._end()
@@ -155,6 +156,10 @@ class Manager:
         if not self._election.is_started:
             self._election.start()
         return self._election.leads
+
+    def _is_decided(self) -> bool:
+        # A lease that was had too late for its own time is lost at once.
+        return self._leads() or self._has_lost()
 
     def _has_lost(self) -> bool:
         return self._election is not None and self._election.is_lost
