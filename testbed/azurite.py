@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ACCOUNT = "testbed"
 KEY = base64.b64encode(b"testbed-storage-key-0123456789").decode()
+SECOND_KEY = base64.b64encode(b"testbed-storage-key-9876543210").decode()
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Azurite(Server):
         if self.tls:
             pair = self.tls.server
             command += ["--cert", pair.certificate, "--key", pair.key, "--oauth", "basic"]
-        self.launch(command, {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"})
+        self.launch(command, {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}:{SECOND_KEY}"})
         self.wait_until(self._answers, "answering")
 
     def _answers(self) -> bool:

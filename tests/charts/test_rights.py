@@ -12,7 +12,7 @@ from rootcellar.kube.kinds import LEASES, untyped
 from rootcellar.kube.manager import Manager
 from rootcellar.logs import make_log
 from rootcellar.operator.backupbucket.controller import add_bucket_controller
-from rootcellar.operator.backupbucket.reconcile import BucketSettings
+from rootcellar.operator.backupbucket.run import BucketSettings
 from rootcellar.operator.backupbucket.types import BACKUP_BUCKETS
 from rootcellar.operator.backupentry.controller import add_entry_controller
 from rootcellar.operator.backupentry.reconcile import EntrySettings

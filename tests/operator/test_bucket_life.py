@@ -1,78 +1,16 @@
 """The life of BackupBuckets beside a real API server and a real S3."""
 
-import itertools
-from datetime import timedelta
-
 import pytest
 
-from rootcellar.operator.backupbucket.controller import add_bucket_controller
-from rootcellar.operator.backupbucket.reconcile import DRY_RUN, EMPTY, FINALIZER, BucketSettings
-from rootcellar.operator.backupbucket.types import BACKUP_BUCKETS
-from rootcellar.operator.backupentry.types import BACKUP_ENTRIES
+from rootcellar.operator.backupbucket.run import DRY_RUN, EMPTY, FINALIZER
 from tests.kube.things import wait_until
-from tests.operator.conftest import Kubectl, Operator, data_of, keys_of
-
-_numbers = itertools.count(1)
+from tests.operator.buckets import Scene
+from tests.operator.conftest import data_of
 
 
 @pytest.fixture
 def scene(served, bucket, tmp_path):
     return Scene(served, bucket, tmp_path)
-
-
-class Scene(Kubectl):
-    """A garden namespace with a secret, and the name of a bucket that is not there yet."""
-
-    def __init__(self, control_plane, bucket, directory):
-        super().__init__(control_plane, BACKUP_BUCKETS, control_plane.new_namespace())
-        self.control_plane, self.directory = control_plane, directory
-        self.there, self.s3 = bucket, bucket.client()
-        self.name = f"made-{next(_numbers)}-{bucket.name}"
-        self.keys = keys_of(bucket)
-        self.secret("backup", self.keys)
-        self.class_ = self.namespace  # of this test's own: all objects are in one API server
-
-    def spec(self, **more):
-        return {
-            "type": "S3",
-            "class": self.class_,
-            "region": self.there.region,
-            "secretRef": {"name": "backup", "namespace": self.namespace},
-            **more,
-        }
-
-    def operator(self, *, owner="a cluster", again=timedelta(hours=12)):
-        settings = BucketSettings(
-            types={"S3", "local", "aws"},
-            classes={self.class_},
-            owner=owner,
-            directory=self.directory,
-            tokens=self.directory,
-            again=again,
-        )
-        return Operator(
-            self.control_plane, lambda manager, log: add_bucket_controller(manager, settings, log=log)
-        )
-
-    def buckets(self):
-        return {each["Name"] for each in self.s3.list_buckets()["Buckets"]}
-
-    def entry(self, name, bucket):
-        entries = Kubectl(self.control_plane, BACKUP_ENTRIES, self.namespace)
-        entries.create(
-            name,
-            {
-                "type": "S3",
-                "class": "nobody",
-                "region": "x",
-                "bucketName": bucket,
-                "secretRef": {"name": "backup", "namespace": self.namespace},
-            },
-        )
-        return entries
-
-    def finalizers(self):
-        return self.read_secret("backup")["metadata"].get("finalizers", [])
 
 
 def test_a_bucket_is_made_told_and_deleted_again(scene):

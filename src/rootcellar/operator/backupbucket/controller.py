@@ -5,13 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rootcellar.kube.controller import Controller, Watch
-from rootcellar.kube.filters import reference, users
+from rootcellar.kube.filters import (
+    all_of,
+    annotated,
+    annotation_changed,
+    any_of,
+    created,
+    deleting,
+    now,
+    reference,
+    users,
+)
 from rootcellar.kube.kinds import Key
 from rootcellar.kube.reflector import Reflector
-from rootcellar.operator.backupbucket.reconcile import BucketReconciler, BucketSettings
+from rootcellar.operator.backupbucket.deletion import Deletion
+from rootcellar.operator.backupbucket.reconcile import BucketReconciler
+from rootcellar.operator.backupbucket.run import DRY_RUN, EMPTY, KEEP, ROTATE, BucketSettings
 from rootcellar.operator.backupbucket.types import BACKUP_BUCKETS, BackupBucket
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES
-from rootcellar.operator.shared.operation import orders
+from rootcellar.operator.shared.operation import is_ours, orders
 from rootcellar.operator.shared.removal import Removals
 from rootcellar.operator.shared.secrets import SECRETS
 from rootcellar.operator.shared.subject import Ground
@@ -20,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rootcellar.kube.client import KubeClient
+    from rootcellar.kube.filters import Filter
     from rootcellar.kube.manager import Manager
     from rootcellar.logs import Log
 
@@ -42,11 +55,14 @@ def add_bucket_controller(
     reconciler = BucketReconciler(
         Ground(manager.client, manager.writer(NAME), manager.events(f"rootcellar.dev/{NAME}"), log),
         settings,
-        entries=lambda bucket: _entries_of(manager.client, bucket),
-        others=lambda secret: buckets.cache.by(_SECRET, reference(secret)),
-        removals=Removals(manager.may_write),
+        Deletion(
+            entries=lambda bucket: _entries_of(manager.client, bucket),
+            others=lambda secret: buckets.cache.by(_SECRET, reference(secret)),
+            removals=Removals(manager.may_write),
+        ),
+        ignore_annotation=ignore_annotation,
     )
-    watches = [Watch(buckets, orders(settings.types, settings.classes, ignore_annotation=ignore_annotation))]
+    watches = [Watch(buckets, asks(settings, ignore_annotation=ignore_annotation))]
     if ignore_annotation:
         secrets = Reflector(manager.client, SECRETS)
         watches.append(Watch(secrets, keys=users(buckets.cache, _SECRET)))
@@ -55,13 +71,38 @@ def add_bucket_controller(
     return controller
 
 
+def asks(settings: BucketSettings, *, ignore_annotation: bool) -> Filter:
+    """The changes of a bucket that count: orders; what is there at the start, which is looked at without a
+    write; and our own annotations.  To take a dry run back is an order only where changes of specs are.
+    """
+    ours = now(BACKUP_BUCKETS, lambda bucket: is_ours(bucket.spec, settings.types, settings.classes))
+    planned = all_of(annotation_changed(DRY_RUN), annotated(DRY_RUN, "true"))
+    rotated = all_of(
+        annotation_changed(ROTATE),
+        annotated(ROTATE, "true"),
+        now(BACKUP_BUCKETS, lambda bucket: bucket.spec.type == "azure"),
+    )
+    own = [created, planned, rotated]
+    if ignore_annotation:
+        own += [
+            annotation_changed(DRY_RUN),
+            all_of(deleting, any_of(annotation_changed(EMPTY), annotation_changed(KEEP))),
+        ]
+    return any_of(
+        orders(settings.types, settings.classes, ignore_annotation=ignore_annotation),
+        all_of(ours, any_of(*own)),
+    )
+
+
 def _secrets_of(bucket: BackupBucket) -> tuple[str]:
     where = bucket.spec.secret_ref
     return (reference(Key(where.namespace, where.name)),)
 
 
 def _entries_of(client: KubeClient, bucket: str) -> Iterator[str]:
-    """Asked of the API server each time: a cache may not know yet of an entry that was made just now."""
+    """Asked of the API server each time: a cache may not know yet of an entry that was made just now.  What
+    stands behind a slash, where a Garden has one, is a prefix.
+    """
     for entry in client.list(BACKUP_ENTRIES):
-        if entry.spec.bucket_name == bucket:
+        if entry.spec.bucket_name.partition("/")[0] == bucket:
             yield entry.metadata.name

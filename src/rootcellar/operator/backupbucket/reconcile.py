@@ -1,9 +1,9 @@
 """The contract BackupBucket: what is done with one bucket, step by step.
 
 reconcile   finalizers on the object and its secret, then the bucket: made or adopted, marked as this owner's,
-            hardened; the secret that is generated for some types; and again every half day, against drift.
-delete      refused while an entry of this cluster names the bucket, or objects lie in it that nobody asked
-            to delete.  What others have marked, or what was adopted, is left and only our mark goes.
+            hardened; the secret that is generated for some types.
+check       the same each half day against drift, but nothing is written where nothing flips.
+delete      `deletion`.
 
 Killed after any step: the next reconcile begins anew and finds what is done.  The bucket is marked before it
 is hardened and before anything is told, so that from then on it is known who made it; a mark that a killed
@@ -13,108 +13,46 @@ creation did not leave makes the bucket an adopted one, which is kept.  Finalize
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from rootcellar.errors import (
-    KubeNotFoundError,
-    LockedError,
-    NotEmptyError,
-    NotFoundError,
-    RootcellarError,
-)
-from rootcellar.kube.kinds import Key
+from rootcellar.errors import KubeNotFoundError, NotFoundError, RootcellarError
 from rootcellar.kube.steps import Done, Outcome, Requeue, Step, run
-from rootcellar.operator.backupbucket.types import BACKUP_BUCKETS, DEFINITION, BackupBucket
-from rootcellar.operator.shared.gardener import (
-    GARDEN,
-    GENERATED_IN,
-    Ask,
-    ConditionStatus,
-    OperationType,
-)
+from rootcellar.operator.backupbucket import findings
+from rootcellar.operator.backupbucket.findings import CREDENTIALS, PLANNED
+from rootcellar.operator.backupbucket.run import DRY_RUN, FINALIZER, ROTATE, BucketSettings, Run
+from rootcellar.operator.backupbucket.types import BACKUP_BUCKETS, DEFINITION
+from rootcellar.operator.shared.gardener import Ask, ConditionStatus, OperationType, State
 from rootcellar.operator.shared.operation import is_ours
-from rootcellar.operator.shared.place import Asked, located
 from rootcellar.operator.shared.secrets import SECRETS, Contents
 from rootcellar.operator.shared.status import Finding, sentence
-from rootcellar.operator.shared.subject import Ground, SeenSecret, Subject
-from rootcellar.stores.admin.opening import open_admin
-from rootcellar.stores.admin.provider_config import ProviderConfig, check_endpoint, decode
-from rootcellar.stores.admin.values import BucketWish, Claim
+from rootcellar.operator.shared.subject import Subject
+from rootcellar.stores.admin.values import Claim
 from rootcellar.stores.admin.values import Outcome as Came
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-    from pathlib import Path
-
-    from rootcellar.operator.shared.removal import Removals
-    from rootcellar.stores.admin.protocol import BucketAdmin
-    from rootcellar.stores.admin.values import BucketState, Hardening
-
-FINALIZER: Final = "extensions.gardener.cloud/backupbucket"
-EMPTY: Final = "rootcellar.dev/empty-on-deletion"
-"""`true` has the objects of a bucket deleted with it."""
-DRY_RUN: Final = "rootcellar.dev/dry-run"
-"""`true` has it told, in the condition `Planned`, what would be done; nothing is."""
-SETTINGS, RETENTION, PLANNED = "SettingsInSync", "RetentionLocked", "Planned"
-DECIDED: Final = "DeletionDecided"
-"""The condition of a bucket that was found to be ours to delete: its marks go before itself."""
-
-_AGAIN = timedelta(hours=12)
+    from rootcellar.kube.kinds import Key
+    from rootcellar.operator.backupbucket.deletion import Deletion
+    from rootcellar.operator.shared.subject import Ground
 
 
-@dataclass(frozen=True, slots=True)
-class BucketSettings:
-    """What an operator was told.  `owner` tells this cluster from all others for ever; `endpoints` are those
-    that a providerConfig may name.  `directory` and `tokens` are `Asked`'s.
-    """
+__all__ = ["BucketReconciler", "BucketSettings"]
 
-    types: Collection[str]
-    classes: Collection[str]
-    owner: str
-    directory: Path
-    tokens: Path
-    endpoints: Collection[str] = ()
-    again: timedelta = _AGAIN
-
-
-@dataclass(slots=True)
-class _Run:
-    """One reconcile of one bucket."""
-
-    subject: Subject[BackupBucket]
-    seen: SeenSecret | None = None
-    admin: BucketAdmin | None = None
-    config: ProviderConfig = field(default_factory=ProviderConfig)
-    state: BucketState | None = None
-    claim: Claim | None = None
-
-    @property
-    def bucket(self) -> BackupBucket:
-        return self.subject.object
-
-    @property
-    def name(self) -> str:
-        return self.subject.key.name
-
-    def managed(self) -> BucketAdmin:
-        if self.admin is None:
-            raise RuntimeError("the bucket has not been opened yet")
-        return self.admin
+_ORDERS = {Ask.RECONCILE, Ask.MIGRATE, Ask.RESTORE}
 
 
 @dataclass(slots=True)
 class BucketReconciler:
-    """`reconcile` is for a Controller.  `entries` are the names of this cluster's BackupEntries that name a
-    bucket, `others` the keys of BackupBuckets that refer to a secret.
+    """`reconcile` is for a Controller.  With `ignore_annotation` every call is an order but those that come
+    when a check is due.
     """
 
     ground: Ground
     settings: BucketSettings
-    entries: Callable[[str], Iterable[str]]
-    others: Callable[[Key], Iterable[Key]]
-    removals: Removals
+    deletion: Deletion
+    ignore_annotation: bool = False
+    _due: dict[Key, float] = field(default_factory=dict)
 
     def reconcile(self, key: Key) -> Outcome:
         """Raises what went wrong, after it was told in the status where that is to be."""
@@ -123,138 +61,129 @@ class BucketReconciler:
                 self.ground, BACKUP_BUCKETS, DEFINITION.name, key, finalizer=FINALIZER, noun=_noun
             )
         except KubeNotFoundError:
+            self._due.pop(key, None)
             return Done()
-        if not is_ours(subject.object.spec, self.settings.types, self.settings.classes):
+        bucket = subject.object
+        if not is_ours(bucket.spec, self.settings.types, self.settings.classes):
             return Done()
         if subject.asked == Ask.WAIT_FOR_STATE:
             return Done()
-        if subject.object.metadata.annotations.get(DRY_RUN) == "true":
-            return run([Step("plan", self._plan)], _Run(subject))
-        subject.take_order()
+        if bucket.metadata.deletion_timestamp:  # buckets are never moved: nothing else goes before that
+            subject.operation = OperationType.DELETE
+        each = Run(subject, self.settings)
+        if each.says(DRY_RUN):
+            return run([Step("plan", self._plan)], each)
+        is_check = self._is_well(each)
+        if is_check and bucket.status.observed_generation != bucket.metadata.generation:
+            return self._again(key)  # what is asked for has changed, and nobody has given the order yet
+        steps = self._steps(subject.operation, is_check=is_check)
         try:
-            return run(self._steps(subject.operation), _Run(subject))
+            # Says first that it has begun, so that an order is not lost with the annotation.
+            subject.take_order()
+            return run(steps, each)
         except Exception as error:
-            subject.fail(error)
+            self._fail(each, error)
             raise
 
-    def _steps(self, operation: OperationType) -> list[Step[_Run]]:
+    def _is_well(self, each: Run) -> bool:
+        """Whether there is no order, and nothing to be brought to an end."""
+        last = each.bucket.status.last_operation
+        if each.subject.operation == OperationType.DELETE or each.subject.asked in _ORDERS:
+            return False
+        if (
+            last is None
+            or last.state != State.SUCCEEDED
+            or (each.bucket.spec.type == "azure" and each.says(ROTATE))
+        ):
+            return False
+        if not self.ignore_annotation:
+            return True
+        is_same = each.bucket.status.observed_generation == each.bucket.metadata.generation
+        return is_same and time.monotonic() >= self._due.get(each.subject.key, float("inf"))
+
+    def _steps(self, operation: OperationType, *, is_check: bool) -> list[Step[Run]]:
         if operation == OperationType.DELETE:
-            return [
-                Step("finalizer", _finalized),
-                Step("begin", lambda each: each.subject.begin_deletion()),
-                Step("credentials", self._credentials_or_none),
-                Step("entries", self._refuse_entries),
-                Step("bucket", self._delete_bucket),
-                Step("generated secret", self._delete_generated),
-                Step("let go", self._let_go),
-            ]
+            return self.deletion.steps()
+        begin = [Step("begin", _begin)]
         return [
             Step("finalizer", lambda each: each.subject.hold()),
-            Step("begin", lambda each: each.subject.begin()),
+            *([] if is_check else begin),
             Step("credentials", _credentials),
-            Step("configuration", self._configure),
+            Step("configuration", _configure),
             Step("bucket", self._create),
-            Step("mark", self._mark),
-            Step("settings", self._harden),
-            Step("generated secret", self._generate),
-            Step("done", self._succeed),
+            Step("mark", _mark),
+            Step("settings", _harden),
+            Step("keys", self._rotate),
+            Step("generated secret", _generate),
+            Step("done", self._check_on if is_check else self._succeed),
         ]
 
-    # reconcile
+    def _fail(self, each: Run, error: Exception) -> None:
+        if not each.subject.acts:
+            return
+        try:
+            each.subject.find(findings.unreached(error))
+        finally:
+            each.subject.fail(error)
 
-    def _configure(self, each: _Run) -> None:
-        spec = each.bucket.spec
-        each.config = decode(spec.type, spec.provider_config)
-        check_endpoint(each.config, self.settings.endpoints)
-        self._open(each)
-
-    def _open(self, each: _Run) -> None:
-        spec = each.bucket.spec
-        if each.seen is None:
-            raise RuntimeError("the secret has not been read yet")
-        asked = Asked(each.name, spec.region, each.seen.secret, self.settings.directory, self.settings.tokens)
-        place = located(spec.type, asked)
-        each.admin = open_admin(place.url, credentials=place.credentials)
-
-    def _create(self, each: _Run) -> None:
-        admin = each.managed()
-        each.state = admin.look()
+    def _create(self, each: Run) -> None:
+        each.state = each.admin.look()
         came = Came.ADOPTED
         if each.state is None:
-            came = admin.create(self._wish(each, is_ours=True))
-            each.state = admin.look()
+            came = each.admin.create(each.wish(is_ours=True))
+            each.state = each.admin.look()
         if each.state is None:
-            raise NotFoundError(f"{admin.url} was made and is not to be seen", hint="this is tried again")
-        each.claim = Claim(self._owner(each), came == Came.CREATED, self.ground.now())
+            raise NotFoundError(
+                f"{each.admin.url} was made and is not to be seen", hint="this is tried again"
+            )
+        each.claim = Claim(each.owner, came == Came.CREATED, self.ground.now())
         if came == Came.CREATED:
             each.subject.tell("Created", "CreateBucket", f"the bucket {each.name} was made")
 
-    def _mark(self, each: _Run) -> None:
-        if each.claim is None:
-            raise RuntimeError("the bucket has not been made yet")
-        each.claim = each.managed().claim(each.claim)
+    def _rotate(self, each: Run) -> None:
+        """The older key is made anew, the annotation goes, and then the new key is published.
 
-    def _wish(self, each: _Run, *, is_ours: bool) -> BucketWish:
-        """What we made may be changed back; what somebody else set on a bucket that we adopted is not."""
-        return BucketWish(
-            region=each.bucket.spec.region or None,
-            immutability=each.config.immutability,
-            weaken=is_ours,
-        )
-
-    def _harden(self, each: _Run) -> None:
-        if each.state is None or each.claim is None:
-            raise RuntimeError("the bucket has not been looked at yet")
-        wish = self._wish(each, is_ours=each.claim.created)
-        hardening = each.managed().harden(wish, each.state)
-        for change in hardening.done:
-            each.subject.tell("SettingChanged", "HardenBucket", str(change))
-        locked = each.config.immutability
-        each.subject.find(
-            [
-                _settings(hardening),
-                Finding(
-                    RETENTION,
-                    ConditionStatus.TRUE if locked and locked.locked else ConditionStatus.FALSE,
-                    "Locked" if locked and locked.locked else "NotLocked",
-                    f"Immutability: {locked or 'none'}.",
-                ),
-            ],
-            gone=[PLANNED],
-        )
-        if hardening.refused:
-            raise hardening.refused[0]
-
-    def _generate(self, each: _Run) -> None:
-        """Types whose backups use keys of their own, and `local`, which has none, get a secret for them."""
-        data = {} if each.bucket.spec.type == "local" else each.managed().generated()
-        if data is None:
+        Killed after the first, the newest key is not the published one, and no other is made; killed after
+        the second, the same.  Were the annotation to go last, a kill before it would have the other key made
+        anew too, which entries still use.
+        """
+        if each.account is None:
             return
-        key = self._generated_key(each)
-        encoded = {name: value.encode() for name, value in data.items()}
-        each.subject.put_secret(key, Contents(encoded, {}, {}))
-        reference = {"name": key.name, "namespace": key.namespace}
-        each.subject.write_status({"generatedSecretRef": reference})
+        published = each.published.secret.data.get("storageKey") if each.published else None
+        in_use = published.decode() if published else None
+        if each.account.rotate(in_use, self.ground.now(), forced=each.says(ROTATE)):
+            each.subject.tell("KeyRotated", "RotateKeys", "the older key of the storage account is made anew")
+        if each.says(ROTATE):
+            writer, subject = self.ground.writer, each.subject
+            if writer.annotate(subject.kind, subject.key, {ROTATE: None}, subject.raw):
+                subject.refresh()
 
-    def _generated_key(self, each: _Run) -> Key:
-        """Where it was written, else where it is to be."""
-        if (there := each.bucket.status.generated_secret_ref) is not None:
-            return Key(there.namespace, there.name)
-        namespace = each.bucket.metadata.annotations.get(GENERATED_IN) or GARDEN
-        return Key(namespace, f"generated-bucket-{each.name}")
-
-    def _succeed(self, each: _Run) -> Outcome:
+    def _succeed(self, each: Run) -> Outcome:
         each.subject.succeed()
-        again = self.settings.again.total_seconds()
-        return Requeue(again * random.uniform(0.9, 1.0))  # noqa: S311  so that not all come at once
+        if each.subject.asked in {Ask.MIGRATE, Ask.RESTORE}:  # which mean nothing else for a bucket
+            each.subject.drop_order()
+        return self._again(each.subject.key)
+
+    def _check_on(self, each: Run) -> Outcome:
+        """Who copies generated secrets looks at them when an operation has ended."""
+        if each.is_republished:
+            each.subject.succeed()
+        return self._again(each.subject.key)
+
+    def _again(self, key: Key) -> Outcome:
+        after = self.settings.again.total_seconds() * random.uniform(0.9, 1.0)  # noqa: S311  not all at once
+        now = time.monotonic()
+        due = self._due.get(key, now)
+        # One that is due sooner stays in the queue.
+        self._due[key] = min(due, now + after) if due > now else now + after
+        return Requeue(after)
 
     # what would be done
 
-    def _plan(self, each: _Run) -> Outcome:
+    def _plan(self, each: Run) -> Outcome:
         try:
             each.seen = each.subject.secret()
-            each.config = decode(each.bucket.spec.type, each.bucket.spec.provider_config)
-            self._open(each)
+            _configure(each)
             text = self._planned(each)
         except RootcellarError as error:
             finding = Finding(PLANNED, ConditionStatus.FALSE, "WouldFail", sentence(error))
@@ -264,104 +193,15 @@ class BucketReconciler:
         each.subject.tell(finding.reason, "DryRun", finding.message)
         return Done()
 
-    def _planned(self, each: _Run) -> str:
-        admin = each.managed()
-        state = admin.look()
+    def _planned(self, each: Run) -> str:
+        state = each.admin.look()
         if each.subject.operation == OperationType.DELETE:
-            return self._planned_deletion(each, state)
+            return self.deletion.planned(each, state)
         if state is None:
             return f"The bucket {each.name} would be made in {each.bucket.spec.region}."
-        plan = admin.harden(self._wish(each, is_ours=False), state, dry_run=True)
+        plan = each.admin.harden(each.wish(is_ours=False), state, dry_run=True)
         changes = [str(change) for change in plan.done] + [f"refused: {each}" for each in plan.refused]
         return f"The bucket {each.name} is there; " + ("; ".join(changes) or "nothing would be changed") + "."
-
-    def _planned_deletion(self, each: _Run, state: BucketState | None) -> str:
-        if state is None:
-            return f"The bucket {each.name} is gone already."
-        if names := sorted(self.entries(each.name)):
-            return f"Refused: the bucket is named by the entries {', '.join(names[:5])}."
-        if why := self._kept(each, each.managed()):
-            return f"The bucket {each.name} would be kept: {why}."
-        left = next(iter(each.managed().prefixes()), None)
-        if left is not None and not _may_empty(each):
-            return f"Refused: {left} and perhaps more lies in the bucket."
-        return f"The bucket {each.name} would be deleted{' with all objects in it' if left else ''}."
-
-    # delete
-
-    def _credentials_or_none(self, each: _Run) -> None:
-        each.subject.acts = True
-        try:
-            each.seen = each.subject.secret()
-        except KubeNotFoundError:
-            text = f"the secret with the credentials is gone: the bucket {each.name} is left as it is"
-            each.subject.tell("BucketLeft", "Delete", text, warning=True)
-            self.ground.log.warning("bucket-left", bucket=each.name)
-
-    def _refuse_entries(self, each: _Run) -> None:
-        names = sorted(self.entries(each.name))
-        if names:
-            raise LockedError(
-                f"the bucket is named by {len(names)} BackupEntries, such as {', '.join(names[:3])}",
-                hint="they have to be deleted, or moved to another bucket, first",
-            )
-
-    def _delete_bucket(self, each: _Run) -> Outcome | None:
-        if each.seen is None:
-            return None
-        self._open(each)
-        admin = each.managed()
-        try:
-            if why := self._kept(each, admin):
-                each.subject.tell("BucketKept", "Delete", f"the bucket {each.name} is kept: {why}")
-                admin.release(self._owner(each))
-                return None
-            if _may_empty(each):
-                outcome = self.removals.go_on(each.subject, f"the bucket {each.name}", admin.empty)
-                if outcome is not None:
-                    return outcome
-            elif (left := next(iter(admin.prefixes()), None)) is not None:
-                raise NotEmptyError(
-                    f"{left} lies in the bucket {each.name}, and perhaps more",
-                    hint=f"the annotation {EMPTY}=true has everything in it deleted",
-                )
-            text = "Nobody else uses the bucket, and it was made here."
-            each.subject.find([Finding(DECIDED, ConditionStatus.TRUE, "NobodyElse", text)])
-            admin.delete_bucket()
-        except NotFoundError:
-            if admin.look() is not None:
-                raise
-        return None
-
-    def _kept(self, each: _Run, admin: BucketAdmin) -> str:
-        """Why the bucket is not ours to delete; empty where it is."""
-        owner = self._owner(each)
-        claims = {claim.owner: claim for claim in admin.claims()}
-        if strangers := sorted(claims.keys() - {owner}):
-            return f"it is also used by {', '.join(strangers[:3])}"
-        if owner in claims:
-            return "" if claims[owner].created else "it was there before"
-        # Without any mark it is one that was there before, or one whose deletion was interrupted.
-        decided = any(each.type == DECIDED for each in each.bucket.status.conditions)
-        return "" if decided else "nothing says that it was made here"
-
-    def _delete_generated(self, each: _Run) -> None:
-        reference = each.bucket.status.generated_secret_ref
-        if reference is None and each.bucket.spec.type != "local":
-            return
-        try:
-            there = SeenSecret.read(self.ground, self._generated_key(each))
-        except KubeNotFoundError:
-            return
-        self.ground.writer.delete(SECRETS, there.key, there.raw)
-
-    def _let_go(self, each: _Run) -> None:
-        each.subject.succeed()
-        each.subject.let_secret_go(self.others)
-        each.subject.let_go()
-
-    def _owner(self, each: _Run) -> str:
-        return f"{self.settings.owner}/{each.name}"
 
 
 def _noun(operation: OperationType) -> str:
@@ -369,24 +209,60 @@ def _noun(operation: OperationType) -> str:
     return "BackupBucket" if operation == OperationType.DELETE else "backupbucket"
 
 
-def _finalized(each: _Run) -> Outcome | None:
-    return None if each.subject.is_finalized else Done()
+def _begin(each: Run) -> None:
+    last = each.bucket.status.last_operation
+    if last is None or (last.type, last.state) != (each.subject.operation, State.PROCESSING):
+        each.subject.begin()
 
 
-def _credentials(each: _Run) -> None:
-    each.seen = each.subject.hold_secret()
+def _credentials(each: Run) -> None:
+    try:
+        each.seen = each.subject.hold_secret()
+    except KubeNotFoundError:
+        each.subject.find([findings.SECRET_MISSING])
+        raise
     each.subject.acts = True
 
 
-def _may_empty(each: _Run) -> bool:
-    return each.bucket.metadata.annotations.get(EMPTY) == "true"
+def _configure(each: Run) -> None:
+    each.configure()
+    each.open()
 
 
-def _settings(hardening: Hardening) -> Finding:
-    if hardening.refused:
-        text = "; ".join(sentence(error) for error in hardening.refused)
-        return Finding(SETTINGS, ConditionStatus.FALSE, "Refused", text)
-    if hardening.unknown:
-        text = f"The store does not say: {', '.join(hardening.unknown)}."
-        return Finding(SETTINGS, ConditionStatus.UNKNOWN, "NotTold", text)
-    return Finding(SETTINGS, ConditionStatus.TRUE, "InSync", "The bucket's settings are as asked for.")
+def _mark(each: Run) -> None:
+    if each.claim is None:
+        raise RuntimeError("the bucket has not been made yet")
+    each.claim = each.admin.claim(each.claim)
+
+
+def _harden(each: Run) -> None:
+    if each.state is None or each.claim is None:
+        raise RuntimeError("the bucket has not been looked at yet")
+    wish = each.wish(is_ours=each.claim.created)
+    hardening = each.admin.harden(wish, each.state)
+    for change in hardening.done:
+        each.subject.tell("SettingChanged", "HardenBucket", str(change))
+    told = [
+        findings.REACHED,
+        findings.settings(hardening),
+        findings.retention(each.state, wish, hardening),
+    ]
+    each.subject.find(told, gone=[PLANNED, CREDENTIALS])
+    if (error := findings.stopping(hardening, each.state)) is not None:
+        raise error
+
+
+def _generate(each: Run) -> None:
+    """Types whose backups use keys of their own, and `local`, which has none, get a secret for them."""
+    data = {} if each.bucket.spec.type == "local" else each.admin.generated()
+    if data is None:
+        return
+    key, writer = each.generated_key(), each.subject.ground.writer
+    wanted = Contents({name: value.encode() for name, value in data.items()}, {}, {})
+    there = each.read_generated()
+    if there is None:
+        writer.create(SECRETS, wanted.manifest(key), key.namespace)
+    else:
+        writer.patch(SECRETS, key, wanted.patch(there.secret), there.raw, only_this=True)
+    each.is_republished = there is None or there.secret.data != wanted.data
+    each.subject.write_status({"generatedSecretRef": {"name": key.name, "namespace": key.namespace}})

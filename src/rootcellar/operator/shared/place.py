@@ -38,7 +38,7 @@ _GOOGLE_FILE, _CONFIG, _TOKEN = "serviceaccount.json", "credentialsConfig", "tok
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A bucket as an object names it.  `directory` is for buckets of the type `local`; in `tokens` lie tokens
-    of workload identities, for libraries that want a file.
+    of workload identities, for libraries that want a file.  `endpoint` is what a providerConfig says of it.
     """
 
     bucket: str
@@ -46,6 +46,7 @@ class Asked:
     secret: Secret
     directory: Path
     tokens: Path
+    endpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,24 @@ def _credentials(asked: Asked, **more: str) -> SecretCredentials:
     return SecretCredentials(known, asked.secret.metadata.resource_version)
 
 
+def principal(asked: Asked) -> SecretCredentials:
+    """Who may make storage accounts in Azure: a service principal, or a workload identity.
+
+    Raises ConfigError for an identity that is not ready.
+    """
+    secret = asked.secret
+    names = ("clientID", "clientSecret", "subscriptionID", "tenantID")
+    if secret.is_identity:
+        config = configured(secret)
+        values = {name: str(config.get(name, "")) for name in names if name != "clientSecret"}
+        values["tokenPath"] = str(_token_file(asked))
+    else:
+        texts = _texts(secret)
+        values = {name: texts.get(name, "") for name in names}
+    known = {name: value for name, value in values.items() if value}
+    return SecretCredentials(known, secret.metadata.resource_version)
+
+
 def _texts(secret: Secret) -> dict[str, str]:
     try:
         return {name: value.decode().strip() for name, value in secret.data.items()}
@@ -134,7 +153,7 @@ def _gcp(asked: Asked) -> Place:
         written = msgspec.json.encode({**config, "credential_source": source}).decode()
     else:
         written = _texts(asked.secret).get(_GOOGLE_FILE, "")
-    return Place(_url("gs", asked), _credentials(asked, googleCredentials=written))
+    return Place(_url("gs", asked, endpoint=asked.endpoint), _credentials(asked, googleCredentials=written))
 
 
 def _openstack(asked: Asked) -> Place:
