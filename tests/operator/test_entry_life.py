@@ -1,77 +1,16 @@
 """The life of BackupEntries beside a real API server and a real S3."""
 
-from datetime import timedelta
-
 import pytest
 
-from rootcellar.operator.backupentry.controller import add_entry_controller
-from rootcellar.operator.backupentry.reconcile import FINALIZER, HELD, EntrySettings
-from rootcellar.operator.backupentry.types import BACKUP_ENTRIES
+from rootcellar.operator.backupentry.reconcile import FINALIZER, HELD
 from tests.kube.things import wait_until
-from tests.operator.conftest import Kubectl, Operator, data_of, keys_of
-from tests.stores.places import s3_store
-
-UID = "1b2c3d"
+from tests.operator.conftest import data_of
+from tests.operator.entry_scene import Scene
 
 
 @pytest.fixture
 def scene(served, bucket, tmp_path):
     return Scene(served, bucket, tmp_path)
-
-
-class Scene(Kubectl):
-    """A garden namespace with a secret, the control plane's namespace `shoot--X--a`, and a bucket."""
-
-    def __init__(self, control_plane, bucket, directory):
-        super().__init__(control_plane, BACKUP_ENTRIES, control_plane.new_namespace())
-        self.control_plane, self.bucket, self.directory = control_plane, bucket, directory
-        self.shoot = f"shoot--{self.namespace}--a"
-        self.name = f"{self.shoot}--{UID}"
-        self.new_namespace(self.shoot)
-        self.keys = keys_of(bucket)
-        self.secret("entry", self.keys)
-        # A class of this test's own: all entries are in one API server.
-        self.class_ = self.namespace
-
-    def spec(self, **more):
-        return {
-            "type": "S3",
-            "class": self.class_,
-            "region": "eu-1",
-            "bucketName": self.bucket.name,
-            "secretRef": {"name": "entry", "namespace": self.namespace},
-            **more,
-        }
-
-    def operator(self, *, ignore_annotation=False, grace=timedelta(0)):
-        settings = EntrySettings(
-            types={"S3", "local"},
-            classes={self.class_},
-            directory=self.directory,
-            tokens=self.directory,
-            host_path="/buckets",
-            grace=grace,
-        )
-        return Operator(
-            self.control_plane,
-            lambda manager, log: add_entry_controller(
-                manager, settings, log=log, ignore_annotation=ignore_annotation
-            ),
-        )
-
-    def store(self, prefix):
-        return s3_store(self.bucket, prefix)
-
-    def put(self, *names, count=1):
-        for name in names:
-            for number in range(count):
-                self.store(name).put(f"etcd-main/v2/{number}", [b"x"])
-
-    def lies(self, name):
-        return [info.key for info in self.store(name).list()]
-
-    def finalizers(self):
-        return self.read_secret("entry")["metadata"].get("finalizers", [])
 
 
 def test_an_entry_gets_its_secret_and_is_ready(scene):
@@ -192,7 +131,7 @@ def test_wrong_credentials_are_a_condition_and_a_deletion_s_error(scene):
         scene.delete(scene.name)
         entry = scene.stands(scene.name, "Delete", "Error")
         assert entry["status"]["lastError"]["codes"] == ["ERR_INFRA_UNAUTHORIZED"]
-        assert entry["status"]["lastError"]["taskID"] == "objects"
+        assert entry["status"]["lastError"]["taskID"] == "hold", "the first that asks the store"
         assert scene.lies(scene.name)
         scene.secret("entry", scene.keys)
         wait_until(lambda: scene.is_gone(scene.name), "it is gone")

@@ -87,9 +87,11 @@ class Writer:
         )
         return True
 
-    def status(self, kind: Kind[Any], key: Key, status: Mapping[str, Any], raw: bytes) -> bool:
+    def status(
+        self, kind: Kind[Any], key: Key, status: Mapping[str, Any], raw: bytes, *, only_this: bool = False
+    ) -> bool:
         """Change these fields of the status."""
-        return self.patch(kind, key, {"status": status}, raw, subresource="status")
+        return self.patch(kind, key, {"status": status}, raw, subresource="status", only_this=only_this)
 
     def annotate(self, kind: Kind[Any], key: Key, annotations: Mapping[str, str | None], raw: bytes) -> bool:
         """Set annotations, or take them away.  Not if somebody changed the object since: an annotation that

@@ -1,26 +1,42 @@
-"""The controller of BackupEntries: what it watches, and who reconciles."""
+"""The controllers of BackupEntries: what they watch, and who reconciles, or looks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+from msgspec import Struct, field
+
 from rootcellar.kube.controller import Controller, Watch
-from rootcellar.kube.filters import reference, users
-from rootcellar.kube.kinds import Key
+from rootcellar.kube.filters import created, reference, users
+from rootcellar.kube.kinds import Key, Meta, untyped
 from rootcellar.kube.reflector import Reflector
+from rootcellar.operator.backupentry.look import EntryWatch
+from rootcellar.operator.backupentry.metrics import EntryMetrics
+from rootcellar.operator.backupentry.names import parse
 from rootcellar.operator.backupentry.reconcile import EntryReconciler, EntrySettings
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, BackupEntry
+from rootcellar.operator.shared.gardener import SHOOT_UID
 from rootcellar.operator.shared.operation import orders
 from rootcellar.operator.shared.removal import Removals
 from rootcellar.operator.shared.secrets import SECRETS
 from rootcellar.operator.shared.subject import Ground
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rootcellar.kube.cache import Cache, Change
+    from rootcellar.kube.filters import Mapper
     from rootcellar.kube.manager import Manager
     from rootcellar.logs import Log
 
 NAME = "rootcellar-backupentry"
+LOOKER = f"{NAME}-look"
 _SECRET = "secret"  # noqa: S105  an index
+_NAMESPACE = "namespace"
+_NAMESPACES = untyped("", "v1", "namespaces", is_namespaced=False)
+_LOOKING = 2
+"""Threads that look: of all entries within the hour, and never in the way of who reconciles."""
 
 
 def add_entry_controller(
@@ -31,25 +47,57 @@ def add_entry_controller(
     ignore_annotation: bool = False,
     workers: int = 5,
 ) -> Controller:
-    """Have `manager` serve BackupEntries.  With `ignore_annotation` changes of specs count instead of the
-    annotation that asks, and so do changes of the secrets that entries refer to.
+    """Have `manager` serve BackupEntries; the controller that reconciles them.  With `ignore_annotation`
+    changes of specs count instead of the annotation that asks, and so do changes of the secrets that entries
+    refer to and of the control planes' namespaces.
     """
-    entries = Reflector(manager.client, BACKUP_ENTRIES, indexes={_SECRET: _secrets_of})
+    entries = Reflector(
+        manager.client, BACKUP_ENTRIES, indexes={_SECRET: _secrets_of, _NAMESPACE: _namespaces_of}
+    )
+    ground = Ground(manager.client, manager.writer(NAME), manager.events(f"rootcellar.dev/{NAME}"), log)
+    metrics = EntryMetrics(manager.metrics.registry)
     reconciler = EntryReconciler(
-        Ground(manager.client, manager.writer(NAME), manager.events(f"rootcellar.dev/{NAME}"), log),
+        ground,
         settings,
         others=lambda secret: entries.cache.by(_SECRET, reference(secret)),
         removals=Removals(manager.may_write),
+        metrics=metrics,
+        ignore_annotation=ignore_annotation,
     )
     watches = [Watch(entries, orders(settings.types, settings.classes, ignore_annotation=ignore_annotation))]
     if ignore_annotation:
-        secrets = Reflector(manager.client, SECRETS)
-        watches.append(Watch(secrets, keys=users(entries.cache, _SECRET)))
+        watches.append(Watch(Reflector(manager.client, SECRETS), keys=users(entries.cache, _SECRET)))
+        watches.append(Watch(Reflector(manager.client, _NAMESPACES), keys=_control_planes(entries.cache)))
     controller = Controller(NAME, reconciler.reconcile, watches, workers=workers)
     manager.add(controller)
+    if settings.looks is not None:
+        looker = EntryWatch(ground, settings, metrics, settings.looks)
+        manager.add(Controller(LOOKER, looker.look, [Watch(entries, created)], workers=_LOOKING))
     return controller
 
 
 def _secrets_of(entry: BackupEntry) -> tuple[str]:
     where = entry.spec.secret_ref
     return (reference(Key(where.namespace, where.name)),)
+
+
+def _namespaces_of(entry: BackupEntry) -> tuple[str, ...]:
+    return parse(entry.metadata.name).namespaces
+
+
+def _control_planes(cache: Cache[BackupEntry]) -> Mapper:
+    """Entries whose control plane is in a namespace: by its name, and the UID that it says."""
+
+    def keys(change: Change) -> Iterable[Key]:
+        raw = change.new or change.old
+        uid = msgspec.json.decode(raw, type=_Head).metadata.annotations.get(SHOOT_UID) if raw else None
+        for key in cache.by(_NAMESPACE, change.key.name):
+            name = parse(key.name)
+            if uid == name.uid or change.key.name == name.own:
+                yield key
+
+    return keys
+
+
+class _Head(Struct, frozen=True):
+    metadata: Meta = field(default_factory=Meta)

@@ -76,8 +76,8 @@ def _of_identity(entry: BackupEntry, credentials: Secret, there: Secret | None) 
                 f"BackupEntry is set to use workload identity but WorkloadIdentity's {missing}",
                 hint=f"look at the secret {entry.spec.secret_ref.namespace}/{entry.spec.secret_ref.name}",
             )
-    configured(credentials)
-    data = {CONFIG: credentials.data[CONFIG]}
+    # What is in it only the providers below need to understand; for another type it is passed on as it is.
+    data = {name: credentials.data[name] for name in (CONFIG,) if name in credentials.data}
     annotations = {name: meta.annotations[name] for name in (IDENTITY_NAME, IDENTITY_NAMESPACE)}
     if IDENTITY_CONTEXT in meta.annotations:
         annotations[IDENTITY_CONTEXT] = meta.annotations[IDENTITY_CONTEXT]

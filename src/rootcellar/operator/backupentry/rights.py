@@ -14,6 +14,7 @@ RIGHTS: Final = (
     Right.to(BACKUP_ENTRIES, "patch", why="their finalizer, and annotations that are done with"),
     Right.to(BACKUP_ENTRIES, "patch", below="status", why="to tell how they are"),
     Right("", "namespaces", ("get",), "whose control plane an entry belongs to"),
+    Right("", "namespaces", ("list", "watch"), "to see when a control plane's comes", WATCHED),
     Right("", "secrets", ("get",), "credentials, which spec.secretRef may have in any namespace"),
     Right("", "secrets", ("list", "watch"), "to see when credentials change", WATCHED),
     Right("", "secrets", ("patch",), "the finalizer of credentials, and etcd-backup when they change"),

@@ -35,6 +35,7 @@ class Removals:
 
     may_write: Callable[[], bool]
     _under_way: dict[str, Deletion] = field(default_factory=dict)
+    _left: dict[str, Deletion] = field(default_factory=dict)
 
     def go_on(self, subject: Subject[Any], what: str, delete: Delete) -> Outcome | None:
         """Delete on; an outcome where there is more to delete.  Raises LockedError for what retention or a
@@ -55,12 +56,22 @@ class Removals:
             return Requeue(0)
         self.forget(uid)
         if not found.gone:
+            self._left[uid] = found
             raise _left(found, what)
         return None
+
+    def is_under_way(self, uid: str) -> bool:
+        """Whether this process has deleted some of it, and not all."""
+        return uid in self._under_way
+
+    def left(self, uid: str) -> Deletion | None:
+        """What came of the last deletion that left something."""
+        return self._left.get(uid)
 
     def forget(self, uid: str) -> None:
         """It needs no deletion any more."""
         self._under_way.pop(uid, None)
+        self._left.pop(uid, None)
 
 
 def _left(found: Deletion, what: str) -> RootcellarError:

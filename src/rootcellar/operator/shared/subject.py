@@ -6,6 +6,7 @@ backupentry).  Each write is of what was read right before it; in between the ob
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
@@ -111,25 +112,31 @@ class Subject(Generic[E]):
         """Whether it waits for us before it goes."""
         return self._finalizer in self.object.metadata.finalizers
 
-    def put_secret(self, key: Key, contents: Contents) -> None:
-        """Have a secret of ours be so.  Others write into it meanwhile (they renew tokens): what is changed
-        is the very version that was read, or KubeConflictError.
+    def put_secret(self, key: Key, contents: Callable[[Secret | None], Contents]) -> None:
+        """Have a secret of ours be as `contents` makes it of what is there.  Others write into it meanwhile
+        (they renew tokens): what is changed is the very version that `contents` saw, or KubeConflictError.
         """
         try:
             there = SeenSecret.read(self.ground, key)
         except KubeNotFoundError:
-            self.ground.writer.create(SECRETS, contents.manifest(key), key.namespace)
+            self.ground.writer.create(SECRETS, contents(None).manifest(key), key.namespace)
         else:
-            patch = contents.patch(there.secret)
+            patch = contents(there.secret).patch(there.secret)
             self.ground.writer.patch(SECRETS, key, patch, there.raw, only_this=True)
 
     # orders
 
-    def take_order(self) -> None:
+    def take_order(self, *, tell_first: bool = False) -> None:
         """The annotation `reconcile` goes before the work, so that one that comes meanwhile is another order;
         `migrate` and `restore` stay until it is done.
+
+        With `tell_first` the status says before that the work has begun: killed between the two, the next
+        process finds an operation that has not succeeded, and the order is not lost.  A deletion is found by
+        itself.  That status comes with the annotation still there, and so looks like a second order.
         """
         if self.asked == Ask.RECONCILE:
+            if tell_first and self.operation != OperationType.DELETE:
+                self.begin()
             self.drop_order()
 
     def drop_order(self) -> None:
@@ -181,21 +188,24 @@ class Subject(Generic[E]):
         """Tell what went wrong, where that is to be told."""
         if not self.acts or isinstance(error, SILENT):
             return
-        self._write(
-            status.failed(
-                self.operation,
-                self._noun(self.operation),
-                self._generation,
-                self._moment(),
-                error=error,
-                codes=codes(error),
-                step=reached(),
-            )
+        told = status.failed(
+            self.operation,
+            self._noun(self.operation),
+            self._generation,
+            self._moment(),
+            error=error,
+            codes=codes(error),
+            step=reached(),
         )
+        with suppress(KubeNotFoundError):  # gone meanwhile: nobody is left to be told
+            self._write(told)
 
     def find(self, findings: Sequence[Finding], *, gone: Sequence[str] = ()) -> None:
-        """Write conditions, where one flipped."""
-        self._write(status.conditions(self.object.status.conditions, findings, self._moment(), gone=gone))
+        """Write conditions, where one flipped.  The list is replaced as a whole, so it must be the one that
+        was seen, or KubeConflictError.
+        """
+        patch = status.conditions(self.object.status.conditions, findings, self._moment(), gone=gone)
+        self._write(patch, only_this=True)
 
     def tell(self, reason: str, action: str, note: str, *, warning: bool = False) -> None:
         """An event of the object."""
@@ -212,8 +222,8 @@ class Subject(Generic[E]):
     def _moment(self) -> datetime:
         return status.moment(self.object.metadata, self.ground.now())
 
-    def _write(self, patch: dict[str, Any]) -> None:
-        if patch and self.ground.writer.status(self.kind, self.key, patch, self.raw):
+    def _write(self, patch: dict[str, Any], *, only_this: bool = False) -> None:
+        if patch and self.ground.writer.status(self.kind, self.key, patch, self.raw, only_this=only_this):
             self.refresh()
 
     # the secret

@@ -1,0 +1,97 @@
+"""Looking at entries' backups from time to time: conditions where one flips, metrics always.
+
+A controller of its own beside the one that reconciles: a look is no operation, changes no `lastOperation`,
+and may be late or left out.  Killed at any point it has lost one look.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from rootcellar.errors import KubeNotFoundError, RootcellarError
+from rootcellar.kube.steps import Done, Outcome, Requeue, Step, run
+from rootcellar.operator.backupentry import survey
+from rootcellar.operator.backupentry.names import parse
+from rootcellar.operator.backupentry.reconcile import (
+    FINALIZER,
+    GIVES_UP_SOON,
+    REACHABLE,
+    EntrySettings,
+    place_of,
+    unreachable,
+)
+from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, DEFINITION, BackupEntry
+from rootcellar.operator.shared.gardener import ConditionStatus, State
+from rootcellar.operator.shared.operation import is_ours
+from rootcellar.operator.shared.status import Finding
+from rootcellar.operator.shared.subject import Ground, Subject
+from rootcellar.stores.url import open_store
+
+if TYPE_CHECKING:
+    from rootcellar.kube.kinds import Key
+    from rootcellar.operator.backupentry.metrics import EntryMetrics
+
+_NOT_YET: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryWatch:
+    """`look` is for a Controller."""
+
+    ground: Ground
+    settings: EntrySettings
+    metrics: EntryMetrics
+    every: timedelta
+
+    def look(self, key: Key) -> Outcome:
+        """Raises KubeErrors; what a store says is a condition."""
+        try:
+            subject = Subject(
+                self.ground,
+                BACKUP_ENTRIES,
+                DEFINITION.name,
+                key,
+                finalizer=FINALIZER,
+                noun=lambda _operation: "BackupEntry",
+            )
+        except KubeNotFoundError:
+            self.metrics.forget(key.name)
+            return Done()
+        if not is_ours(subject.object.spec, self.settings.types, self.settings.classes):
+            return Done()
+        if subject.object.metadata.deletion_timestamp:
+            self.metrics.forget(key.name)
+            return Done()
+        if not _is_settled(subject):
+            return Requeue(min(_NOT_YET, self.every).total_seconds())
+        run([Step("look", self._look)], subject)
+        return Requeue(self.every.total_seconds() * random.uniform(0.9, 1.1))  # noqa: S311  not all at once
+
+    def _look(self, subject: Subject[BackupEntry]) -> None:
+        entry = subject.object
+        try:
+            place = place_of(entry, subject.secret(), self.settings)
+            below = place.below(parse(entry.metadata.name).prefix)
+            store = open_store(below, credentials=place.credentials, backoff=GIVES_UP_SOON)
+            seen = survey.survey(store)
+        except KubeNotFoundError:
+            return  # without its secret: whoever took that away knows
+        except RootcellarError as error:
+            found = [unreachable(error)]
+        else:
+            self.metrics.saw(entry.metadata.name, seen)
+            readable = Finding(
+                REACHABLE, ConditionStatus.TRUE, "Readable", "The entry's objects can be listed."
+            )
+            found = [readable, *survey.findings(seen, self.ground.now())]
+        subject.refresh()  # a listing takes its time, and others write meanwhile
+        subject.find(found)
+
+
+def _is_settled(subject: Subject[BackupEntry]) -> bool:
+    """It is ours, and nothing is being done with it: whoever does would have to read again for each look."""
+    last = subject.object.status.last_operation
+    return subject.is_finalized and last is not None and last.state == State.SUCCEEDED
