@@ -42,6 +42,20 @@ def test_wrong_credentials_are_told_and_right_ones_are_taken_without_a_restart(
     assert bucket.secret_key not in agent.log_path.read_text()
 
 
+def test_an_agent_whose_etcd_ended_before_it_does_not_wait_its_grace_out(agents, etcd, url):
+    """In a pod both are told to end at the same moment."""
+    member = etcd.start("3.6")
+    member.etcdctl("put", "a", "b")
+    agent = agents.make([member.endpoint], url, delta="1h").start()
+    agent.wait_reached(2)
+    member.etcdctl("put", "a", "c")
+    member.kill()
+    wait_until(lambda: "etcd-unavailable" in agent.ask()["faults"], "the fault is told")
+    assert agent.terminate() == 0
+    (given_up,) = agent.logged("last-delta-given-up")
+    assert given_up["code"] == "etcd-unavailable", "not because of the grace"
+
+
 def test_an_etcd_without_space_is_told_and_still_backed_up(agents, etcd, url, tmp_path):
     member = etcd.start("3.6", flags=("--quota-backend-bytes", str(4 << 20)))
     with EtcdClient([member.endpoint]) as client:

@@ -23,7 +23,14 @@ from rootcellar.agent.threads import in_thread
 from rootcellar.backup.capture.outcome import Capture, Need, NeedFull
 from rootcellar.backup.capture.proof import prove_upload
 from rootcellar.backup.capture.session import Session
-from rootcellar.errors import FencedError, ForkedError, IdentityError, RootcellarError, StoreError
+from rootcellar.errors import (
+    EtcdUnavailableError,
+    FencedError,
+    ForkedError,
+    IdentityError,
+    RootcellarError,
+    StoreError,
+)
 from rootcellar.logs import told
 
 if TYPE_CHECKING:
@@ -51,6 +58,9 @@ SPARING = 900.0
 """Seconds between two fulls for what deltas can go on without: new users, revisions too large for EBR, a
 damaged object.
 """
+
+_ETCD_MAY_RETURN = 5.0
+"""Seconds that an etcd which is away is waited for at the end of the process."""
 
 _BLOCKING = frozenset(Need) - {Need.AUTH, Need.EBR, Need.DAMAGED}
 _OF_ETCD = (Fault.ETCD_UNAVAILABLE, Fault.ETCD_DENIED, Fault.ETCD)
@@ -248,6 +258,9 @@ class Captures:
                 raise
             except RootcellarError as error:
                 self._resolve_waiters(session, error)
+                if self._is_over(error):
+                    self._log.warning("last-delta-given-up", **told(error))
+                    return
                 await self._pause(error)
                 continue
             if self._ended_by is not None:
@@ -260,6 +273,12 @@ class Captures:
             else:
                 now = self._clock.monotonic()
                 tick = tick + every if tick + every > now else now + every
+
+    def _is_over(self, error: RootcellarError) -> bool:
+        """Whether nothing can come of a last delta: an etcd in the same pod ends at the same signal."""
+        if self._finishing is None or not isinstance(error, EtcdUnavailableError):
+            return False
+        return time.monotonic() - self._finishing > _ETCD_MAY_RETURN
 
     async def _collect(self, session: Session, deadline: float | None) -> None:
         """One period: collect, beat, and take the full that is needed, if one is."""
