@@ -36,7 +36,7 @@ _UPKEEP = """schedules:
   delta: {{every: 1s}}
   full: {{cron: '{full}'}}
   prune: {{cron: '*/4 * * * * *'}}
-  compact: {{cron: '*/15 * * * * *', deltas: 6}}
+  compact: {{cron: '*/7 * * * * *', deltas: 3}}
 """
 
 
@@ -98,7 +98,7 @@ class Ground(AbstractContextManager["Ground"]):
             stores.append(
                 f"name: copy, url: '{self.mirror.url}', mirror-of: main, retention: {KEEPS[keeps][0]}"
             )
-            upkeep = _UPKEEP.format(full="*/10 * * * * *")
+            upkeep = _UPKEEP.format(full="*/20 * * * * *")
         return (
             f"stores: [{', '.join(f'{{{each}}}' for each in stores)}]\n"
             f"etcd: {{endpoints: ['http://127.0.0.1:{port}']}}\n"

@@ -191,7 +191,8 @@ class Strikes:
         if found is None or fault.lasts > _FOR_EVER:
             return
         del self.observer.held[fault]
-        release_hold(self.ground.store, found[0], reason="enough", by="soak", now=datetime.now(UTC))
+        now = datetime.now(UTC)
+        self._errand(lambda: release_hold(self.ground.store, found[0], reason="enough", by="soak", now=now))
 
     # lines
 
