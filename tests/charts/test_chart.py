@@ -6,6 +6,9 @@ import pytest
 import yaml
 
 import rootcellar
+from rootcellar.cli import operator_flags
+from rootcellar.cli.arguments import Arguments, sort
+from rootcellar.cli.table_beside import OPERATOR
 from rootcellar.kube.rbac import rules
 from rootcellar.operator.contracts import CONTRACTS
 from rootcellar.operator.shared import rights
@@ -116,6 +119,21 @@ def test_the_operator_is_told_what_the_values_say(helm):
     assert pod(objects)["spec"]["containers"][0]["ports"][0]["containerPort"] == 9000
 
 
+def test_the_verb_takes_every_argument_that_the_chart_can_give(helm):
+    every = {
+        "types": ["aws"],
+        "ignoreOperationAnnotation": True,
+        "takeOver": True,
+        "gardener": SEED,
+    }
+    for values in ({}, every, {"leaderElection": False, "replicas": 1}):
+        given = Arguments(sort(args(helm.render(values)), [OPERATOR], ()), {}, {}.get)
+        for option in operator_flags.ALL:
+            given.get(option)
+        assert given.need(operator_flags.LISTEN) == ("", 8080)
+        assert given.has(operator_flags.TAKE_OVER) is given.has(operator_flags.HEARTBEAT) is (values is every)
+
+
 def test_an_image_is_named_by_its_digest_before_its_tag(helm):
     def image(**values):
         return pod(helm.render({"image": values}))["spec"]["containers"][0]["image"]
@@ -144,10 +162,12 @@ def test_a_controller_that_is_off_brings_no_rights(helm):
 
 
 def test_all_secrets_are_read_only_where_the_annotation_that_asks_is_ignored(helm):
-    every = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]}
-    assert every not in granted(helm.render(), "ClusterRole")[None]
-    ignoring = granted(helm.render({"ignoreOperationAnnotation": True}), "ClusterRole")[None]
-    assert ignoring.count(every) == len(CONTRACTS)
+    def watching(values):
+        found = granted(helm.render(values), "ClusterRole")[None]
+        return [each for each in found if "secrets" in each["resources"] and "watch" in each["verbs"]]
+
+    assert watching({}) == []
+    assert len(watching({"ignoreOperationAnnotation": True})) == len(CONTRACTS)
 
 
 def test_secrets_are_generated_only_where_the_values_allow_it(helm):

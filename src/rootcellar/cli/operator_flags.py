@@ -43,6 +43,10 @@ NO_LEADER_ELECTION = switch("--no-leader-election", "work at once: there must be
 IGNORE_ANNOTATION = switch(
     "--ignore-operation-annotation", "act on every change of a spec, not only on gardener.cloud/operation"
 )
+TAKE_OVER = switch(
+    "--take-over", "work although a Gardener extension for the same types is alive: its controllers are off"
+)
+HEARTBEAT = switch("--heartbeat", "renew the Lease gardener-extension-heartbeat, which gardenlet looks at")
 GRACE = Option(
     "--entry-deletion-grace",
     values.span,
@@ -85,6 +89,8 @@ ALL: tuple[Option[object], ...] = (
     LEADER_ELECTION,
     NO_LEADER_ELECTION,
     IGNORE_ANNOTATION,
+    TAKE_OVER,
+    HEARTBEAT,
     GRACE,
     ENDPOINTS,
     DIRECTORY,

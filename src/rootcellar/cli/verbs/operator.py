@@ -73,19 +73,21 @@ def _settings(context: Context, access: Access) -> OperatorSettings:
         ignore_annotation=given.has(own.IGNORE_ANNOTATION),
         grace=timedelta(seconds=given.need(own.GRACE) / SECOND),
         endpoints=given.get(own.ENDPOINTS) or (),
+        takes_over=given.has(own.TAKE_OVER),
+        beats=given.has(own.HEARTBEAT),
     )
 
 
 def _check(context: Context, access: Access, settings: OperatorSettings) -> int:
-    """Ask the API server who it is, and nothing else."""
+    """Look whether all is there, without a write in the cluster."""
     from rootcellar.kube.client import KubeClient  # noqa: PLC0415  as above
-    from rootcellar.operator.process import cluster_id  # noqa: PLC0415  as above
+    from rootcellar.operator.process import look  # noqa: PLC0415  as above
 
     with KubeClient(access) as client:
         shown = OperatorCheck(
             api_server=access.url,
             version=client.version(),
-            cluster=cluster_id(client),
+            cluster=look(client, settings),
             namespace=settings.namespace,
             controllers=settings.controllers,
             types=settings.types,

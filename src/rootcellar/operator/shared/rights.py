@@ -15,7 +15,7 @@ GENERATED: Final = "generatedSecrets"
 """Where a right holds that is about generated secrets: the namespaces that the chart is told."""
 WATCHED: Final = "watchedSecrets"
 """Everywhere, but only for an operator that acts without the annotation that asks: it has to see for itself
-when credentials change, and so reads all secrets there are.
+when credentials or namespaces change, and so reads all secrets there are.
 """
 
 RIGHTS: Final = (
@@ -29,5 +29,6 @@ RIGHTS: Final = (
         names=(ELECTION, HEARTBEAT),
     ),
     Right.to(LEASES, "get", "list", why="to see whether another controller for the same objects lives"),
+    Right("", "namespaces", ("get",), "the UID by which buckets know this cluster", names=("kube-system",)),
     Right("events.k8s.io", "events", ("create", "patch"), "to tell what happened to an object"),
 )
