@@ -137,3 +137,8 @@ def test_immutability_grows_and_shrinks_only_where_it_may(found, wanted, weaken,
 def test_a_period_is_never_rounded_down():
     assert Immutability(timedelta(hours=25)).days == 2
     assert Immutability(timedelta(hours=24)).days == 1
+
+
+def test_a_region_in_capitals_is_the_same_region():
+    """As Google has them."""
+    assert drift(HARD, BucketWish(region="EU-West-1")).refused == ()

@@ -36,7 +36,12 @@ def drift(state: BucketState, wish: BucketWish) -> Plan:
     changes: list[Change] = []
     refused: list[RootcellarError] = []
     unknown: list[Aspect] = []
-    if wish.region is not None and state.region is not UNKNOWN and wish.region != state.region:
+    # Google answers in capitals what it was asked for in small letters.
+    if (
+        wish.region is not None
+        and state.region is not UNKNOWN
+        and wish.region.lower() != state.region.lower()
+    ):
         refused.append(
             ConfigError(
                 f"{state.name}: the bucket lies in {state.region}, not in {wish.region}",

@@ -1,0 +1,154 @@
+"""When a BackupBucket is looked at, when it is changed, and when its status is written."""
+
+from datetime import timedelta
+
+import pytest
+
+from rootcellar.operator.backupbucket.run import DRY_RUN
+from tests.kube.things import wait_until
+from tests.operator.buckets import Scene
+from tests.operator.conftest import keys_of
+from tests.stores.proxy import Proxy
+
+SOON = timedelta(milliseconds=200)
+
+
+@pytest.fixture
+def scene(served, bucket, tmp_path):
+    return Scene(served, bucket, tmp_path)
+
+
+def rules(scene):
+    try:
+        return scene.s3.get_bucket_lifecycle_configuration(Bucket=scene.name)["Rules"]
+    except scene.s3.exceptions.ClientError:
+        return None
+
+
+def turns(operator):
+    return sum(each["event"] == "reconciled" for each in operator.logged)
+
+
+def further(operator, count=2):
+    """Wait for so many reconciles more."""
+    goal = turns(operator) + count
+    wait_until(lambda: turns(operator) >= goal, f"{count} reconciles")
+
+
+def test_a_check_mends_drift_and_writes_nothing(scene):
+    with scene.operator(again=SOON) as operator:
+        scene.made()
+        before, hardened = scene.get(scene.name), rules(scene)
+        assert hardened
+        scene.s3.delete_bucket_lifecycle(Bucket=scene.name)
+        wait_until(lambda: rules(scene) == hardened, "the rule is put back")
+        further(operator)
+        assert scene.get(scene.name)["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+
+def test_a_check_does_not_carry_out_what_nobody_has_ordered_yet(scene):
+    with scene.operator(again=SOON) as operator:
+        scene.made()
+        scene.change(scene.name, secretRef={"name": "missing", "namespace": scene.namespace})
+        before = scene.get(scene.name)
+        further(operator)
+        assert scene.get(scene.name) == before
+        scene.secret("missing", scene.keys)
+        scene.ask(scene.name, "reconcile")
+        found = scene.stands(scene.name, "Reconcile", "Succeeded")
+        assert found["status"]["observedGeneration"] == 2
+
+
+def test_a_process_that_begins_looks_at_what_is_well_without_a_write(scene):
+    with scene.operator():
+        scene.made()
+    before, hardened = scene.get(scene.name), rules(scene)
+    scene.s3.delete_bucket_lifecycle(Bucket=scene.name)
+    with scene.operator() as operator:
+        wait_until(lambda: rules(scene) == hardened, "the rule is put back")
+        operator.rest()
+        assert scene.get(scene.name) == before
+
+
+def test_a_store_that_is_away_is_told_and_all_is_well_when_it_is_back(scene):
+    port = int(scene.there.endpoint.rpartition(":")[2])
+    with Proxy(port) as proxy:
+        scene.secret("backup", keys_of(scene.there, endpoint=proxy.endpoint))
+        with scene.operator() as operator:
+            scene.made()
+            proxy.upstream = 9  # nobody is there
+            scene.ask(scene.name, "reconcile")
+            found = scene.stands(scene.name, "Reconcile", "Error")
+            assert found["status"]["lastError"]["codes"] == ["ERR_RETRYABLE_INFRA_DEPENDENCIES"]
+            assert scene.conditions()["BucketReachable"] == ("False", "Away")
+            proxy.upstream = port
+            found = scene.stands(scene.name, "Reconcile", "Succeeded")
+            assert "lastError" not in found["status"]
+            assert scene.conditions()["BucketReachable"] == ("True", "Marked")
+            operator.rest()
+
+
+def test_a_missing_secret_leaves_it_processing_and_a_condition_says_why(scene):
+    with scene.operator():
+        spec = scene.spec(secretRef={"name": "late", "namespace": scene.namespace})
+        scene.create(scene.name, spec)
+        wait_until(lambda: scene.conditions().get("CredentialsFound") == ("False", "SecretMissing"), "why")
+        found = scene.stands(scene.name, "Create", "Processing")
+        assert {"lastError", "observedGeneration"}.isdisjoint(found["status"])
+        scene.secret("late", scene.keys)
+        found = scene.stands(scene.name, "Create", "Succeeded")
+        assert "CredentialsFound" not in scene.conditions()
+
+
+def test_new_credentials_are_used_from_the_next_order_on(scene):
+    with scene.operator():
+        scene.made()
+        scene.secret("backup", {**scene.keys, "secretAccessKey": "revoked"})
+        scene.ask(scene.name, "reconcile")
+        found = scene.stands(scene.name, "Reconcile", "Error")
+        assert found["status"]["lastError"]["codes"] == ["ERR_INFRA_UNAUTHORIZED"]
+        assert scene.conditions()["BucketReachable"] == ("False", "Denied")
+        scene.secret("backup", scene.keys)
+        scene.stands(scene.name, "Reconcile", "Succeeded")
+
+
+def test_without_regard_to_annotations_specs_and_secrets_count(scene):
+    """Gardener's own integration test of this mode, in its order."""
+    with scene.operator(ignore_annotation=True) as operator:
+        scene.create(scene.name, scene.spec())
+        wait_until(lambda: _generation(scene) == 1, "it is ready")
+        operator.rest()
+        before = scene.get(scene.name)
+        done = turns(operator)
+        scene.annotate(scene.name, note="x", **{"gardener.cloud/operation": "reconcile"})
+        scene.annotate(scene.name, **{"gardener.cloud/operation": None})
+        other = f"{scene.name}-2"
+        scene.create(other, scene.spec())
+        wait_until(lambda: scene.get(other).get("status", {}).get("observedGeneration") == 1, "another")
+        operator.rest()
+        assert scene.get(scene.name)["status"] == before["status"], "annotations are no orders"
+
+        scene.change(scene.name, secretRef={"name": "new", "namespace": scene.namespace})
+        wait_until(lambda: scene.conditions().get("CredentialsFound") == ("False", "SecretMissing"), "tried")
+        scene.secret("new", {**scene.keys, "secretAccessKey": "wrong"})
+        found = scene.stands(scene.name, "Reconcile", "Error")
+        assert found["status"]["observedGeneration"] == 2
+        scene.secret("new", scene.keys)
+        scene.stands(scene.name, "Reconcile", "Succeeded")
+        operator.rest()
+        done = turns(operator)
+        scene.secret("new", {**scene.keys, "note": "rotated"})
+        wait_until(lambda: turns(operator) > done, "the change of the secret is seen")
+        scene.stands(scene.name, "Reconcile", "Succeeded")
+
+        scene.annotate(scene.name, **{DRY_RUN: "true"})
+        wait_until(lambda: scene.conditions().get("Planned") == ("True", "DryRun"), "the plan")
+        scene.annotate(scene.name, **{DRY_RUN: None})
+        wait_until(lambda: "Planned" not in scene.conditions(), "it is taken up again")
+        scene.deleted()
+
+
+def _generation(scene):
+    found = scene.get(scene.name).get("status", {})
+    is_done = found.get("lastOperation", {}).get("state") == "Succeeded"
+    return found.get("observedGeneration") if is_done else None

@@ -1,0 +1,128 @@
+"""BackupBuckets of each provider type, each on its own server; and the documents that they come from."""
+
+import itertools
+import re
+
+import pytest
+import yaml
+
+from testbed.gcs import GcsBucket
+from testbed.swift import PASSWORD, USER
+from tests.kube.things import wait_until
+from tests.operator.buckets import Scene
+from tests.stores.clouds import gcs_store
+from tests.stores.conftest import swift  # noqa: F401  a fixture
+from tests.stores.fake_oss import FakeOss
+
+_names = itertools.count(1)
+
+
+@pytest.fixture
+def scene(served, bucket, tmp_path):
+    return Scene(served, bucket, tmp_path)
+
+
+def lives_and_ends(scene, type_, *, put, region="eu-1", **spec):
+    """Made, not deleted while something lies in it, then gone."""
+    with scene.operator():
+        scene.made(type=type_, region=region, **spec)
+        found = scene.get(scene.name)["status"]
+        assert ("lastError" in found, found["observedGeneration"]) == (False, 1)
+        assert scene.conditions()["BucketReachable"] == ("True", "Marked")
+        take_away = put("shoot--a--1/x")
+        scene.delete(scene.name)
+        scene.says("shoot--a--1/ lies in the bucket")
+        take_away()
+        wait_until(lambda: scene.is_gone(scene.name), "it is gone")
+
+
+def s3_put(scene):
+    def put(key):
+        scene.s3.put_object(Bucket=scene.name, Key=key, Body=b"x")
+        return lambda: scene.s3.delete_object(Bucket=scene.name, Key=key)
+
+    return put
+
+
+def test_another_s3(served, plain_bucket, tmp_path):
+    """Rclone, which knows no policies, locks and versions."""
+    scene = Scene(served, plain_bucket, tmp_path)
+    lives_and_ends(scene, "S3", put=s3_put(scene))
+    assert scene.name not in scene.buckets()
+
+
+def test_gcp(scene, fake_gcs):
+    bucket = GcsBucket(f"seed-{next(_names)}", fake_gcs.endpoint)
+    scene.name = bucket.name
+    file = '{"type": "service_account", "project_id": "testbed"}'
+    scene.secret("backup", {"serviceaccount.json": file, "storageAPIEndpoint": fake_gcs.endpoint})
+
+    def put(key):
+        store = gcs_store(bucket)
+        store.put(key, [b"x"])
+        return lambda: store.delete(key)
+
+    lives_and_ends(scene, "gcp", put=put, region="us-central1")
+
+
+def test_openstack(scene, swift):  # noqa: F811
+    container = type(swift.new_container())(f"seed-{next(_names)}", swift.auth)
+    scene.name = container.name
+    scene.secret("backup", {"authURL": swift.auth, "username": USER, "password": PASSWORD})
+
+    def put(key):
+        container.ask("PUT", key, b"x")
+        return lambda: container.ask("DELETE", key)
+
+    lives_and_ends(scene, "openstack", put=put, region="")
+
+
+def test_alicloud(scene, seaweed):
+    with FakeOss(seaweed) as fake:
+        keys = {
+            "accessKeyID": scene.there.access_key,
+            "accessKeySecret": scene.there.secret_key,
+            "storageEndpoint": fake.endpoint,
+        }
+        scene.secret("backup", keys)
+        lives_and_ends(scene, "alicloud", put=s3_put(scene), region=scene.there.region)
+    assert scene.name not in scene.buckets()
+
+
+EXAMPLE = """
+apiVersion: extensions.gardener.cloud/v1alpha1
+kind: BackupBucket
+metadata:
+  name: foo
+spec:
+  type: azure
+  providerConfig:
+    <some-optional-provider-specific-backupbucket-configuration>
+  region: eu-west-1
+  secretRef:
+    name: backupprovider
+    namespace: shoot--foo--bar
+"""
+"""As the document of the contract has it (https://gardener.cloud/docs/gardener/extensions/resources/backupbucket/);
+the line in angle brackets stands for a configuration, or for none.
+"""
+
+
+def test_the_manifest_of_the_contract_s_document_is_taken_without_any_annotation(scene):
+    text = re.sub(r"  providerConfig:\n    <[^>]*>\n", "", EXAMPLE)
+    assert text != EXAMPLE
+    manifest = yaml.safe_load(text)
+    scene.client.create(scene.any, manifest)
+    scene.name, scene.class_ = "foo", "shoot"
+    scene.new_namespace("shoot--foo--bar")
+    with scene.operator():
+        wait_until(lambda: scene.conditions().get("CredentialsFound") == ("False", "SecretMissing"), "waits")
+        scene.secret("backupprovider", {"clientID": "x"}, "shoot--foo--bar")
+        found = scene.stands("foo", "Create", "Error")
+        assert "the credentials lack" in found["status"]["lastError"]["description"]
+        assert found["status"]["lastError"]["codes"] == ["ERR_CONFIGURATION_PROBLEM"]
+        scene.delete("foo")
+        scene.stands("foo", "Delete", "Error")
+        patch = {"metadata": {"finalizers": None}}
+        scene.client.merge_patch(scene.any, "foo", patch)
+        wait_until(lambda: scene.is_gone("foo"), "it is gone")
