@@ -115,6 +115,7 @@ def dependencies(layer: Path, base: Path, requirements: Path) -> None:
         if service.is_dir() and service.name not in _SERVICES:
             shutil.rmtree(service)
     _remove(layer / PACKAGES, _UNUSED_OF_PACKAGES)
+    _record(layer / PACKAGES)
     _compile(layer, base, layer / PACKAGES)
 
 
@@ -122,6 +123,7 @@ def application(layer: Path, base: Path, wheel: Path) -> None:
     """Install our wheel, and a command that listens to no environment but ours."""
     _install(layer, base, "--no-index", wheel)
     _remove(layer / PACKAGES, ("bin", "*.dist-info/direct_url.json"))
+    _record(layer / PACKAGES)
     command = layer / "usr/local/bin/rootcellar"
     command.parent.mkdir(parents=True)
     command.write_text(
@@ -139,6 +141,13 @@ def _install(layer: Path, base: Path, *what: str | Path) -> None:
     options = ("--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check")
     environment = {"PYTHONPATH": str(Path(pip.__file__).parents[1]), "PIP_FIND_LINKS": ""}
     _python(base, environment, "-m", "pip", "install", *options, "--target", target, *what)
+
+
+def _record(packages: Path) -> None:
+    """Have each package's list of files name those that are here, without scripts and what was left out."""
+    for record in packages.glob("*.dist-info/RECORD"):
+        lines = record.read_text().splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if (packages / line.split(",")[0]).exists()))
 
 
 def _compile(layer: Path, base: Path, directory: Path) -> None:
