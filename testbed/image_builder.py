@@ -24,7 +24,7 @@ _PACKAGES = (
     *("libassuan0", "libdevmapper1.02.1", "libgpg-error0", "libgpgme11", "libsemanage2", "libsubid4"),
 )
 _IN_BASE = ("ca-certificates", "python3-venv")
-_KEY = hashlib.sha256(repr((_PACKAGES, _IN_BASE, "with updates")).encode()).hexdigest()[:12]
+_KEY = hashlib.sha256(repr((_PACKAGES, _IN_BASE, "updated")).encode()).hexdigest()[:12]
 _BASE = "localhost/testbed/debian:1"
 _AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 # What the first argument says is laid over /usr; changes of /etc and /var go below the second.
@@ -84,12 +84,15 @@ def _base() -> Path:
         root, layer = into / "root", into / "layer.tar"
         options = ("--variant=minbase", f"--include={','.join(_IN_BASE)}")
         _apart(into / "scratch", "/usr/sbin/debootstrap", *options, "bookworm", root)
-        # A network with an authority of its own is trusted in the build as it is here.
-        shutil.copy(_AUTHORITIES, root / _AUTHORITIES.relative_to("/"))
         # Debian's sources as they are here: with its updates, as published base images have them.
         for sources in (Path("/etc/apt/sources.list"), Path("/etc/apt/sources.list.d/debian.sources")):
             if sources.exists():
                 shutil.copy(sources, root / sources.relative_to("/"))
+        # Up to date now, so that the build does not install certificates anew over ours.
+        updated = "apt-get update && apt-get --yes upgrade && rm -r /var/lib/apt/lists/*"
+        _apart(into / "scratch", "chroot", root, "sh", "-c", updated)
+        # A network with an authority of its own is trusted in the build as it is here.
+        shutil.copy(_AUTHORITIES, root / _AUTHORITIES.relative_to("/"))
         for unpacked in (root / "var/cache/apt/archives").glob("*.deb"):
             unpacked.unlink()
         write_layer(root, layer)
