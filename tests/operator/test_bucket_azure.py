@@ -172,17 +172,18 @@ def test_immutability_is_set_locked_and_then_only_extended(scene):
 
 
 def test_what_a_killed_creation_left_is_deleted_with_the_object(scene):
-    """A group and an account, and nothing in the status that would say so."""
+    """A group and an account without a container, and nothing in the status that would say so."""
     with scene.operator():
-        scene.management.break_next = [("POST", "/listKeys")] * 200
+        scene.management.break_next = [("POST", "/listKeys")] * 500
         scene.create(scene.name, scene.spec())
         scene.stands(scene.name, "Create", "Error")
-        assert scene.is_left()
-        assert "generatedSecretRef" not in scene.get(scene.name)["status"]
-        scene.management.break_next = []
-    # Before the container was made, as the fake has it.
+    assert scene.is_left()
+    assert "generatedSecretRef" not in scene.get(scene.name)["status"]
+    scene.management.break_next = []
+    scene.delete(scene.name)
     with scene.operator():
-        scene.deleted()
+        wait_until(lambda: scene.is_gone(scene.name), "it is gone")
+    assert not scene.is_left()
 
 
 def test_a_wrong_client_secret_is_unauthenticated(scene):

@@ -124,3 +124,26 @@ def test_a_migration_does_not_stop_a_deletion(scene):
 
 def _annotations(scene):
     return scene.get(scene.name)["metadata"].get("annotations", {})
+
+
+def test_a_configuration_that_cannot_be_meant_does_not_stop_a_deletion(scene):
+    """Under deletion nobody may change a spec any more."""
+    config = {"apiVersion": "aws.provider.extensions.gardener.cloud/v1alpha1", "kind": "BackupBucketConfig"}
+    with scene.operator():
+        scene.made(type="aws", providerConfig=config)
+        scene.change(scene.name, providerConfig={**config, "immutability": {"retentionType": 7}})
+        scene.deleted()
+    assert scene.name not in scene.buckets()
+
+
+def test_a_bucket_that_vanished_is_made_anew_and_told(scene):
+    with scene.operator() as operator:
+        scene.made()
+        for each in scene.s3.list_objects_v2(Bucket=scene.name)["Contents"]:
+            scene.s3.delete_object(Bucket=scene.name, Key=each["Key"])
+        scene.s3.delete_bucket(Bucket=scene.name)
+        scene.ask(scene.name, "reconcile")
+        scene.stands(scene.name, "Reconcile", "Succeeded")
+        assert scene.name in scene.buckets()
+        told = [each["bucket"] for each in operator.logged if each["event"] == "bucket-vanished"]
+        assert told == [scene.name]

@@ -8,7 +8,7 @@ from rootcellar.operator.backupbucket.run import DRY_RUN
 from tests.kube.things import wait_until
 from tests.operator.buckets import Scene
 from tests.operator.conftest import keys_of
-from tests.stores.proxy import Proxy
+from tests.stores.proxy import Proxy, refusal
 
 SOON = timedelta(milliseconds=200)
 
@@ -86,6 +86,19 @@ def test_a_store_that_is_away_is_told_and_all_is_well_when_it_is_back(scene):
             assert "lastError" not in found["status"]
             assert scene.conditions()["BucketReachable"] == ("True", "Marked")
             operator.rest()
+
+
+def test_somebody_else_s_bucket_is_an_error_and_is_left_alone(scene):
+    with Proxy(int(scene.there.endpoint.rpartition(":")[2])) as proxy:
+        proxy.on(f"PUT /{scene.name}".encode(), refusal(409, "BucketAlreadyExists"), times=1000)
+        scene.secret("backup", keys_of(scene.there, endpoint=proxy.endpoint))
+        with scene.operator():
+            scene.create(scene.name, scene.spec())
+            found = scene.stands(scene.name, "Create", "Error")
+            assert "somebody else has a bucket of this name" in found["status"]["lastError"]["description"]
+            assert found["status"]["lastError"]["codes"] == ["ERR_CONFIGURATION_PROBLEM"]
+            assert scene.conditions()["BucketReachable"] == ("False", "SomebodyElses")
+            scene.deleted()
 
 
 def test_a_missing_secret_leaves_it_processing_and_a_condition_says_why(scene):

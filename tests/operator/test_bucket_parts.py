@@ -1,7 +1,7 @@
 """What a change of a BackupBucket asks for, and what conditions say: by values alone."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -10,6 +10,7 @@ from rootcellar.errors import (
     AlreadyExistsError,
     ConfigError,
     DeniedError,
+    FencedError,
     LockedError,
     NotFoundError,
     TransientError,
@@ -19,9 +20,11 @@ from rootcellar.kube.cache import Change
 from rootcellar.kube.kinds import Key, Meta
 from rootcellar.operator.backupbucket import findings
 from rootcellar.operator.backupbucket.controller import asks
+from rootcellar.operator.backupbucket.deletion import Deletion
 from rootcellar.operator.backupbucket.run import DRY_RUN, EMPTY, KEEP, ROTATE, BucketSettings, Run
 from rootcellar.operator.backupbucket.types import BackupBucket
 from rootcellar.operator.shared.place import Asked, principal
+from rootcellar.operator.shared.removal import Removals
 from rootcellar.operator.shared.secrets import PURPOSE, TOKEN_REQUESTOR, Secret
 from rootcellar.operator.shared.subject import SeenSecret
 from rootcellar.stores.admin.azure.account import AccountAdmin
@@ -31,6 +34,7 @@ from rootcellar.stores.admin.values import (
     Aspect,
     BucketState,
     BucketWish,
+    Claim,
     Hardening,
     Immutability,
 )
@@ -167,3 +171,26 @@ def test_a_secret_with_an_account_in_it_is_for_a_container_there(tmp_path, data,
     run.seen = SeenSecret(Key("garden", "keys"), b"", Secret(data=data))
     run.open()
     assert isinstance(run.admin, opened)
+
+
+def test_a_process_that_does_not_lead_any_more_deletes_no_bucket(tmp_path):
+    class Subject:
+        key, object = Key("", "seed"), msgspec.json.decode(raw("local"), type=BackupBucket)
+
+        def find(self, found):
+            assert found == [findings.NOBODY_ELSE]
+
+    run = Run(Subject(), BucketSettings({"local"}, (), "a cluster", tmp_path, tmp_path))
+    run.seen = SeenSecret(Key("garden", "keys"), b"", Secret())
+    run.open()
+    run.admin.create(run.wish(is_ours=True))
+    run.admin.claim(Claim(run.owner, created=True, since=datetime(2026, 1, 1, tzinfo=UTC)))
+    leads = False
+    deletion = Deletion(lambda _bucket: [], lambda _secret: [], Removals(lambda: leads))
+    (step,) = (each for each in deletion.steps() if each.name == "bucket")
+    with pytest.raises(FencedError, match="does not lead any more"):
+        step.act(run)
+    assert len(run.admin.claims()) == 1
+    leads = True
+    step.act(run)
+    assert run.admin.look() is None

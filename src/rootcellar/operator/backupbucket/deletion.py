@@ -10,11 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rootcellar.errors import KubeNotFoundError, LockedError, NotEmptyError, NotFoundError
+from rootcellar.errors import (
+    ConfigError,
+    KubeNotFoundError,
+    LockedError,
+    NotEmptyError,
+    NotFoundError,
+    RootcellarError,
+)
+from rootcellar.kube.election import fenced
 from rootcellar.kube.steps import Done, Outcome, Step
-from rootcellar.operator.backupbucket.findings import DECIDED, NOBODY_ELSE
+from rootcellar.operator.backupbucket.findings import DECIDED, NOBODY_ELSE, REACHABLE
 from rootcellar.operator.backupbucket.run import EMPTY, KEEP
 from rootcellar.operator.shared.secrets import SECRETS
+from rootcellar.operator.shared.status import sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -55,6 +64,8 @@ class Deletion:
             return f"The bucket {each.name} is gone already."
         if names := sorted(self.entries(each.name)):
             return f"Refused: the bucket is named by the entries {', '.join(names[:5])}."
+        if each.says(KEEP):
+            return f"The bucket {each.name} would be kept: the annotation {KEEP} says so."
         if why := _kept(each, _claims(each)):
             return f"The bucket {each.name} would be kept: {why}."
         left = next(iter(each.admin.prefixes()), None)
@@ -71,34 +82,46 @@ class Deletion:
             )
 
     def _delete_bucket(self, each: Run) -> Outcome | None:
+        if each.says(KEEP):
+            _leave(each)
+            return None
         if each.seen is None:
             return None
         each.open()
         try:
-            claims = _claims(each)
-            if why := _kept(each, claims):
-                each.subject.tell("BucketKept", "Delete", f"the bucket {each.name} is kept: {why}")
-                each.admin.release(each.owner)
-                return None
-            # Our mark goes only when nothing else is left.  So what lies in a bucket without one came after
-            # we had decided, from somebody who made it anew, and is not ours to delete.
-            if each.says(EMPTY) and each.owner in claims:
-                outcome = self.removals.go_on(each.subject, f"the bucket {each.name}", each.admin.empty)
-                if outcome is not None:
-                    return outcome
-                self._refuse_entries(each)
-            elif (left := next(iter(each.admin.prefixes()), None)) is not None:
-                raise NotEmptyError(
-                    f"{left} lies in the bucket {each.name}, and perhaps more",
-                    hint=f"the annotation {EMPTY}=true has everything in it deleted, {KEEP}=true keeps it",
-                )
-            each.subject.find([NOBODY_ELSE])
-            each.admin.delete_bucket()
+            return self._end(each)
         except NotFoundError:
             if each.admin.look() is not None:
                 raise
             if each.account is not None:  # what was made around the bucket, perhaps before there was one
                 each.account.delete_bucket()
+        return None
+
+    def _end(self, each: Run) -> Outcome | None:
+        claims = _claims(each)
+        if why := _kept(each, claims):
+            _keep(each, why)
+            return None
+        # Our mark goes only when nothing else is left.  So what lies in a bucket without one came after we
+        # had decided, from somebody who made it anew, and is not ours to delete.
+        if each.says(EMPTY) and each.owner in claims:
+            outcome = self.removals.go_on(each.subject, f"the bucket {each.name}", each.admin.empty)
+            if outcome is not None:
+                return outcome
+            self._refuse_entries(each)  # that may have taken a while
+            if why := _kept(each, _claims(each)):
+                _keep(each, why)
+                return None
+        elif (left := next(iter(each.admin.prefixes()), None)) is not None:
+            raise NotEmptyError(
+                f"{left} lies in the bucket {each.name}, and perhaps more",
+                hint=f"the annotation {EMPTY}=true has everything in it deleted, {KEEP}=true keeps it",
+            )
+        # Killed behind the marks, the next process finds an empty bucket and this condition.
+        each.subject.find([NOBODY_ELSE])
+        if not self.removals.may_write():
+            raise fenced(each.name)
+        each.admin.delete_bucket()
         return None
 
     def _let_go(self, each: Run) -> None:
@@ -120,8 +143,32 @@ def _credentials_or_none(each: Run) -> None:
         text = f"the secret with the credentials is gone: the bucket {each.name} is left as it is"
         each.subject.tell("BucketLeft", "Delete", text, warning=True)
         each.subject.ground.log.warning("bucket-left", bucket=each.name)
-    else:
-        each.configure()
+        return
+    try:
+        each.configure(is_strict=False)
+    except ConfigError:
+        if any(found.type == REACHABLE for found in each.bucket.status.conditions):
+            raise
+        each.seen = None  # nothing was ever asked of an endpoint that is not allowed
+
+
+def _leave(each: Run) -> None:
+    """Give the bucket up, with our mark if it can be reached.  This is the way out where it never can be: the
+    provider is no more, or the bucket is somebody else's.
+    """
+    note = f"the bucket {each.name} is kept: the annotation {KEEP} says so"
+    if each.seen is not None:
+        try:
+            each.open()
+            each.admin.release(each.owner)
+        except RootcellarError as error:
+            note = f"{note}; our mark is left in it: {sentence(error)}"
+    each.subject.tell("BucketKept", "Delete", note)
+
+
+def _keep(each: Run, why: str) -> None:
+    each.subject.tell("BucketKept", "Delete", f"the bucket {each.name} is kept: {why}")
+    each.admin.release(each.owner)
 
 
 def _claims(each: Run) -> dict[str, Claim]:
@@ -132,8 +179,6 @@ def _kept(each: Run, claims: dict[str, Claim]) -> str:
     """Why the bucket is not ours to delete; empty where it is."""
     if strangers := sorted(claims.keys() - {each.owner}):
         return f"it is also used by {', '.join(strangers[:3])}"
-    if each.says(KEEP):
-        return f"the annotation {KEEP} says so"
     if each.owner in claims:
         return "" if claims[each.owner].created else "it was there before"
     # Without any mark it is one that was there before, or one whose deletion was interrupted.

@@ -21,7 +21,7 @@ from rootcellar.errors import KubeNotFoundError, NotFoundError, RootcellarError
 from rootcellar.kube.steps import Done, Outcome, Requeue, Step, run
 from rootcellar.operator.backupbucket import findings
 from rootcellar.operator.backupbucket.findings import CREDENTIALS, PLANNED
-from rootcellar.operator.backupbucket.run import DRY_RUN, FINALIZER, ROTATE, BucketSettings, Run
+from rootcellar.operator.backupbucket.run import DRY_RUN, FINALIZER, ROTATE, Run
 from rootcellar.operator.backupbucket.types import BACKUP_BUCKETS, DEFINITION
 from rootcellar.operator.shared.gardener import Ask, ConditionStatus, OperationType, State
 from rootcellar.operator.shared.operation import is_ours
@@ -34,10 +34,9 @@ from rootcellar.stores.admin.values import Outcome as Came
 if TYPE_CHECKING:
     from rootcellar.kube.kinds import Key
     from rootcellar.operator.backupbucket.deletion import Deletion
+    from rootcellar.operator.backupbucket.run import BucketSettings
     from rootcellar.operator.shared.subject import Ground
 
-
-__all__ = ["BucketReconciler", "BucketSettings"]
 
 _ORDERS = {Ask.RECONCILE, Ask.MIGRATE, Ask.RESTORE}
 
@@ -130,6 +129,10 @@ class BucketReconciler:
         each.state = each.admin.look()
         came = Came.ADOPTED
         if each.state is None:
+            if any(found.type == findings.REACHABLE for found in each.bucket.status.conditions):
+                note = f"the bucket {each.name} was gone, with all that lay in it; it is made anew"
+                each.subject.tell("BucketVanished", "CreateBucket", note, warning=True)
+                self.ground.log.warning("bucket-vanished", bucket=each.name)
             came = each.admin.create(each.wish(is_ours=True))
             each.state = each.admin.look()
         if each.state is None:
@@ -183,7 +186,8 @@ class BucketReconciler:
     def _plan(self, each: Run) -> Outcome:
         try:
             each.seen = each.subject.secret()
-            _configure(each)
+            each.configure(is_strict=each.subject.operation != OperationType.DELETE)
+            each.open()
             text = self._planned(each)
         except RootcellarError as error:
             finding = Finding(PLANNED, ConditionStatus.FALSE, "WouldFail", sentence(error))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from rootcellar.errors import KubeNotFoundError
+from rootcellar.errors import ConfigError, KubeNotFoundError
 from rootcellar.kube.kinds import Key
 from rootcellar.operator.shared.gardener import GARDEN, GENERATED_IN
 from rootcellar.operator.shared.place import Asked, located, principal
@@ -101,10 +101,16 @@ class Run:
         """Whether an annotation is `true`."""
         return self.bucket.metadata.annotations.get(annotation) == "true"
 
-    def configure(self) -> None:
-        """Raises ConfigError for a providerConfig that cannot be meant, or is not allowed here."""
+    def configure(self, *, is_strict: bool = True) -> None:
+        """Raises ConfigError for a providerConfig that is not allowed here, or, where that matters, cannot be
+        meant: under deletion nobody may change it any more, and most of it counts for nothing.
+        """
         spec = self.bucket.spec
-        self.config = decode(spec.type, spec.provider_config)
+        try:
+            self.config = decode(spec.type, spec.provider_config, strict=is_strict)
+        except ConfigError:
+            if is_strict:
+                raise
         check_endpoint(self.config, self.settings.endpoints)
 
     def open(self) -> None:
