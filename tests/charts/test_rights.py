@@ -15,7 +15,7 @@ from rootcellar.operator.backupbucket.controller import add_bucket_controller
 from rootcellar.operator.backupbucket.run import BucketSettings
 from rootcellar.operator.backupbucket.types import BACKUP_BUCKETS
 from rootcellar.operator.backupentry.controller import add_entry_controller
-from rootcellar.operator.backupentry.reconcile import EntrySettings
+from rootcellar.operator.backupentry.run import EntrySettings
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES
 from rootcellar.operator.shared.gardener import GENERATED_IN
 from rootcellar.operator.shared.rights import ELECTION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from rootcellar.operator.backupentry.controller import add_entry_controller
-from rootcellar.operator.backupentry.reconcile import EntrySettings
+from rootcellar.operator.backupentry.run import EntrySettings
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES
 from tests.operator.conftest import Kubectl, Operator, keys_of
 from tests.stores.places import s3_store

@@ -2,7 +2,8 @@
 
 import pytest
 
-from rootcellar.operator.backupentry.reconcile import FINALIZER, HELD
+from rootcellar.operator.backupentry.parting import HELD
+from rootcellar.operator.backupentry.run import FINALIZER
 from tests.kube.things import wait_until
 from tests.operator.conftest import data_of
 from tests.operator.entry_scene import Scene

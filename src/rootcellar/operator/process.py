@@ -17,7 +17,7 @@ from rootcellar.kube.rbac import CLUSTER, OWN
 from rootcellar.operator.backupbucket.controller import add_bucket_controller
 from rootcellar.operator.backupbucket.run import BucketSettings
 from rootcellar.operator.backupentry.controller import add_entry_controller
-from rootcellar.operator.backupentry.reconcile import EntrySettings
+from rootcellar.operator.backupentry.run import EntrySettings
 from rootcellar.operator.contracts import CONTRACTS
 from rootcellar.operator.heartbeat import Heartbeat
 from rootcellar.operator.peers import PeerWatch, peers, refusal

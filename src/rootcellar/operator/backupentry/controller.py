@@ -14,7 +14,8 @@ from rootcellar.kube.reflector import Reflector
 from rootcellar.operator.backupentry.look import EntryWatch
 from rootcellar.operator.backupentry.metrics import EntryMetrics
 from rootcellar.operator.backupentry.names import parse
-from rootcellar.operator.backupentry.reconcile import EntryReconciler, EntrySettings
+from rootcellar.operator.backupentry.parting import EntryParting
+from rootcellar.operator.backupentry.reconcile import EntryReconciler
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, BackupEntry
 from rootcellar.operator.shared.gardener import SHOOT_UID
 from rootcellar.operator.shared.operation import orders
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rootcellar.kube.filters import Mapper
     from rootcellar.kube.manager import Manager
     from rootcellar.logs import Log
+    from rootcellar.operator.backupentry.run import EntrySettings
 
 NAME = "rootcellar-backupentry"
 LOOKER = f"{NAME}-look"
@@ -56,14 +58,14 @@ def add_entry_controller(
     )
     ground = Ground(manager.client, manager.writer(NAME), manager.events(f"rootcellar.dev/{NAME}"), log)
     metrics = EntryMetrics(manager.metrics.registry)
-    reconciler = EntryReconciler(
+    parting = EntryParting(
         ground,
         settings,
         others=lambda secret: entries.cache.by(_SECRET, reference(secret)),
         removals=Removals(manager.may_write),
         metrics=metrics,
-        ignore_annotation=ignore_annotation,
     )
+    reconciler = EntryReconciler(ground, settings, parting, ignore_annotation=ignore_annotation)
     watches = [Watch(entries, orders(settings.types, settings.classes, ignore_annotation=ignore_annotation))]
     if ignore_annotation:
         watches.append(Watch(Reflector(manager.client, SECRETS), keys=users(entries.cache, _SECRET)))

@@ -15,18 +15,17 @@ from rootcellar.errors import KubeNotFoundError, RootcellarError
 from rootcellar.kube.steps import Done, Outcome, Requeue, Step, run
 from rootcellar.operator.backupentry import survey
 from rootcellar.operator.backupentry.names import parse
-from rootcellar.operator.backupentry.reconcile import (
+from rootcellar.operator.backupentry.run import (
     FINALIZER,
     GIVES_UP_SOON,
-    REACHABLE,
     EntrySettings,
     place_of,
+    reachable,
     unreachable,
 )
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, DEFINITION, BackupEntry
-from rootcellar.operator.shared.gardener import ConditionStatus, State
+from rootcellar.operator.shared.gardener import State
 from rootcellar.operator.shared.operation import is_ours
-from rootcellar.operator.shared.status import Finding
 from rootcellar.operator.shared.subject import Ground, Subject
 from rootcellar.stores.url import open_store
 
@@ -83,10 +82,7 @@ class EntryWatch:
             found = [unreachable(error)]
         else:
             self.metrics.saw(entry.metadata.name, seen)
-            readable = Finding(
-                REACHABLE, ConditionStatus.TRUE, "Readable", "The entry's objects can be listed."
-            )
-            found = [readable, *survey.findings(seen, self.ground.now())]
+            found = [reachable(), *survey.findings(seen, self.ground.now())]
         subject.refresh()  # a listing takes its time, and others write meanwhile
         subject.find(found)
 

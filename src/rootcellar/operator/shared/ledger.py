@@ -71,7 +71,13 @@ def records(store: Store) -> Iterator[Left]:
 
 
 def strike(store: Store, prefix: str) -> None:
-    """Nothing is left of it any more; a record that is not there is fine.  Raises StoreErrors."""
+    """Nothing is left of it any more.  None there is fine, and looked for first: where a bucket keeps
+    versions, to delete what is not there leaves a marker of it.  Raises StoreErrors.
+    """
+    try:
+        store.stat(_key(prefix))
+    except NotFoundError:
+        return
     store.delete(_key(prefix))
 
 

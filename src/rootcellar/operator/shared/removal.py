@@ -42,6 +42,7 @@ class Removals:
         hold keeps, and the first error of what could not be deleted otherwise.
         """
         uid = subject.object.metadata.uid
+        self._left.pop(uid, None)
         until = subject.ground.now() + _SLICE
         found = delete(
             go_on=self._under_way.get(uid),
