@@ -47,6 +47,11 @@ NIGHTLY = {'rootcellar_expected_store_lag_seconds{store="second"}': "86400x20000
 STANDBY = 'rootcellar_standby_active{store="second-standby"}'
 LEASES = 'rootcellar_lease_failures_total{lease="full",error="kube-denied"}'
 JOB_FAILURES = "rootcellar_job_failures_total"
+WORKS = "rootcellar_controller_leader"
+WAITING = 'rootcellar_controller_queue_oldest_seconds{controller="rootcellar-backupentry"}'
+RECONCILES = "rootcellar_controller_reconcile_seconds_count"
+SILENCE = 'rootcellar_watch_silence_seconds{kind="backupentries"}'
+ORPHANED = "rootcellar_entry_orphaned_total"
 
 
 def fault(name: str, samples: str) -> dict[str, str]:
@@ -264,4 +269,59 @@ CASES = [
     Case("JobFailing", "the job has an alert of its own", 60, {f'{JOB_FAILURES}{{name="prune"}}': "0+1x60"}),
     Case("ClockJump", "the clock was set", 30, {"rootcellar_clock_jumps_total": "0x20 1x90"}, {}),
     Case("ClockJump", "that was two hours ago", 150, {"rootcellar_clock_jumps_total": "0x20 1x200"}),
+    Case(
+        "OperatorNoLeader",
+        "two pods wait",
+        6,
+        {WORKS: "0x60", f'{WORKS}{{instance="vm-2:9378"}}': "0x60"},
+        {},
+        usual={"job": "rootcellar"},
+    ),
+    Case(
+        "OperatorNoLeader",
+        "one of two works",
+        30,
+        {WORKS: "0x60", f'{WORKS}{{instance="vm-2:9378"}}': "1x60"},
+    ),
+    Case(
+        "OperatorBehind",
+        "an object has waited too long",
+        25,
+        {WORKS: "1x60", WAITING: "0+60x60"},
+        {"controller": "rootcellar-backupentry"},
+        "25m 0s",
+    ),
+    Case("OperatorBehind", "the pod waits for its turn itself", 60, {WORKS: "0x90", WAITING: "0+60x90"}),
+    Case(
+        "OperatorFailing",
+        "the store denies us",
+        120,
+        {f'{RECONCILES}{{controller="rootcellar-backupentry",result="denied"}}': "0+1x200"},
+        {"controller": "rootcellar-backupentry", "result": "denied"},
+        "60",
+        usual={"job": "rootcellar"},
+    ),
+    Case(
+        "OperatorFailing",
+        "others write the same objects",
+        120,
+        {f'{RECONCILES}{{controller="rootcellar-backupentry",result="kube-conflict"}}': "0+1x200"},
+    ),
+    Case(
+        "OperatorFailing",
+        "it failed for half an hour",
+        120,
+        {f'{RECONCILES}{{controller="rootcellar-backupentry",result="transient"}}': "0+1x30 30x200"},
+    ),
+    Case(
+        "OperatorBlind",
+        "the watch hangs",
+        16,
+        {SILENCE: "0+60x60"},
+        {"kind": "backupentries"},
+        "16m 0s",
+    ),
+    Case("OperatorBlind", "bookmarks come", 60, {SILENCE: "50 20 60 10x90"}),
+    Case("OperatorOrphans", "an entry went without its secret", 30, {ORPHANED: "0x20 1x60"}, {}, "1"),
+    Case("OperatorOrphans", "that was long ago", 1600, {ORPHANED: "0x20 1x1700"}),
 ]

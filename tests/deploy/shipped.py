@@ -11,14 +11,15 @@ import yaml
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 RULES = DEPLOY / "prometheus" / "rootcellar.rules.yaml"
+OPERATOR_RULES = DEPLOY / "prometheus" / "rootcellar-operator.rules.yaml"
 DASHBOARD = DEPLOY / "grafana" / "rootcellar.json"
 UNIT = DEPLOY / "systemd" / "rootcellar-agent.service"
 CONFIG = DEPLOY / "systemd" / "config.yaml"
 
 
-def alerts():
-    """All rules, in order."""
-    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+def alerts(rules=RULES):
+    """All rules of a file, in order."""
+    return [rule for group in yaml.safe_load(rules.read_text())["groups"] for rule in group["rules"]]
 
 
 def dashboard():

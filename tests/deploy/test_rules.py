@@ -13,11 +13,13 @@ from rootcellar.cli import flags, table
 from rootcellar.cli.arguments import sort
 from testbed import binaries
 from tests.deploy.rule_cases import CASES, DAY
-from tests.deploy.shipped import ROOT, RULES, alerts
+from tests.deploy.shipped import OPERATOR_RULES, ROOT, RULES, alerts
 from tests.docs.test_how_tos import commands
 
 PREFIX = "https://rootcellar.dev/"
 RUNBOOKS = ROOT / "docs" / "runbooks"
+FILES = (RULES, OPERATOR_RULES)
+EVERY = [rule for file in FILES for rule in alerts(file)]
 
 
 def promtool(*arguments):
@@ -28,8 +30,9 @@ def promtool(*arguments):
     return done.stdout
 
 
-def test_promtool_finds_no_fault_in_the_rules():
-    assert f"SUCCESS: {len(alerts())} rules found" in promtool("check", "rules", RULES)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_promtool_finds_no_fault_in_the_rules(file):
+    assert f"SUCCESS: {len(alerts(file))} rules found" in promtool("check", "rules", file)
 
 
 def in_words(text, labels, told):
@@ -48,7 +51,7 @@ def named(series, usual):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.alert}: {case.when}")
 def test_an_alert_fires_when_it_should_and_only_then(case, tmp_path):
-    rule = next(rule for rule in alerts() if rule["alert"] == f"Rootcellar{case.alert}")
+    rule = next(rule for rule in EVERY if rule["alert"] == f"Rootcellar{case.alert}")
     firing = []
     if case.fires is not None:
         labels = {**case.usual, **case.fires}
@@ -67,26 +70,28 @@ def test_an_alert_fires_when_it_should_and_only_then(case, tmp_path):
     file = tmp_path / "test.yaml"
     # Weeks minute by minute take promtool minutes.
     every = "1m" if case.at <= 2 * DAY else "10m"
-    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": every, "tests": [test]}))
+    file.write_text(
+        json.dumps({"rule_files": [*map(str, FILES)], "evaluation_interval": every, "tests": [test]})
+    )
     promtool("test", "rules", file)
 
 
 def test_every_alert_is_tried_both_ways():
-    for rule in alerts():
+    for rule in EVERY:
         ways = {case.fires is not None for case in CASES if f"Rootcellar{case.alert}" == rule["alert"]}
         assert ways == {True, False}, rule["alert"]
 
 
 def test_every_alert_says_what_is_wrong_and_how_urgent_it_is():
-    for rule in alerts():
+    for rule in EVERY:
         assert rule["labels"]["severity"] in {"critical", "warning"}
         assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
 
 
 def test_every_alert_has_a_runbook_page_and_every_page_an_alert():
-    named_pages = {rule["annotations"]["runbook_url"]: rule["alert"] for rule in alerts()}
+    named_pages = {rule["annotations"]["runbook_url"]: rule["alert"] for rule in EVERY}
 
-    assert len(named_pages) == len(alerts())
+    assert len(named_pages) == len(EVERY)
     assert set(named_pages) == {
         f"{PREFIX}{page.relative_to(ROOT).as_posix()}" for page in RUNBOOKS.glob("*.md")
     }

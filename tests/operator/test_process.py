@@ -16,6 +16,7 @@ from rootcellar.kube.kinds import LEASES
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES
 from testbed.ports import free_port
 from tests.agent.agents import COMMAND
+from tests.deploy.shipped import OPERATOR_RULES, alerts, metrics_in
 from tests.kube.things import wait_until
 from tests.operator.conftest import Kubectl, keys_of
 
@@ -114,7 +115,10 @@ def test_it_serves_until_it_is_told_to_end_and_leaves_the_lease_to_the_next(scen
     scene.stands(name, "Create", "Succeeded")
     assert operator.asked("/healthz") == (200, "ok\n")
     assert operator.asked("/readyz") == (200, "ok\n")
-    assert "rootcellar_controller_leader 1.0" in operator.asked("/metrics")[1]
+    shown = operator.asked("/metrics")[1]
+    assert "rootcellar_controller_leader 1.0" in shown
+    for rule in alerts(OPERATOR_RULES):
+        assert all(f"\n{name}" in shown for name in metrics_in(rule["expr"])), rule["alert"]
 
     assert operator.end() == 0
 
