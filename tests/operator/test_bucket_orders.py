@@ -1,6 +1,6 @@
 """When a BackupBucket is looked at, when it is changed, and when its status is written."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -33,6 +33,33 @@ def further(operator, count=2):
     """Wait for so many reconciles more."""
     goal = turns(operator) + count
     wait_until(lambda: turns(operator) >= goal, f"{count} reconciles")
+
+
+def is_ready(found):
+    """What gardenlet waits for (reference: gardener, pkg/utils/kubernetes/health, CheckExtensionObject)."""
+    meta, status = found["metadata"], found.get("status", {})
+    last = status.get("lastOperation", {})
+    asked = meta.get("annotations", {}).get("gardener.cloud/timestamp")
+    return (
+        "lastError" not in status
+        and status.get("observedGeneration") == meta["generation"]
+        and "gardener.cloud/operation" not in meta.get("annotations", {})
+        and last.get("state") == "Succeeded"
+        and (asked is None or last["lastUpdateTime"] >= f"{asked[:19]}Z")
+    )
+
+
+@pytest.mark.parametrize("ahead", [timedelta(0), timedelta(seconds=30)], ids=["same clock", "clock behind"])
+def test_gardenlet_s_order_is_answered_as_it_waits_for_it(scene, ahead):
+    """Also where the clock of who gave the order is ahead of ours."""
+    with scene.operator():
+        scene.made()
+        now = (datetime.now(UTC) + ahead).isoformat().replace("+00:00", "123Z")
+        annotations = {"gardener.cloud/operation": "reconcile", "gardener.cloud/timestamp": now}
+        patch = {"metadata": {"annotations": annotations}, "spec": {"providerConfig": {"any": "thing"}}}
+        scene.client.merge_patch(scene.any, scene.name, patch)
+        wait_until(lambda: is_ready(scene.get(scene.name)), "it is ready")
+        assert scene.get(scene.name)["status"]["observedGeneration"] == 2
 
 
 def test_a_check_mends_drift_and_writes_nothing(scene):

@@ -19,6 +19,7 @@ from rootcellar.errors import (
 from rootcellar.kube.cache import Change
 from rootcellar.kube.kinds import Key, Meta
 from rootcellar.operator.backupbucket import findings
+from rootcellar.operator.backupbucket import run as run_module
 from rootcellar.operator.backupbucket.controller import asks
 from rootcellar.operator.backupbucket.deletion import Deletion
 from rootcellar.operator.backupbucket.run import DRY_RUN, EMPTY, KEEP, ROTATE, BucketSettings, Run
@@ -194,3 +195,33 @@ def test_a_process_that_does_not_lead_any_more_deletes_no_bucket(tmp_path):
     leads = True
     step.act(run)
     assert run.admin.look() is None
+
+
+def test_google_s_endpoint_is_the_configuration_s_where_that_is_allowed(tmp_path, monkeypatch):
+    endpoint = "https://storage.me-central2.rep.googleapis.com"
+    config = {
+        "apiVersion": "gcp.provider.extensions.gardener.cloud/v1alpha1",
+        "kind": "BackupBucketConfig",
+        "store": {"endpointOverride": endpoint},
+    }
+    found = msgspec.json.decode(raw("gcp"), type=BackupBucket)
+    asked = msgspec.structs.replace(found.spec, provider_config=config)
+
+    class Subject:
+        key, object = Key("", "seed"), msgspec.structs.replace(found, spec=asked)
+
+    def run(*endpoints):
+        made = Run(
+            Subject(), BucketSettings({"gcp"}, (), "a cluster", tmp_path, tmp_path, endpoints=endpoints)
+        )
+        made.seen = SeenSecret(Key("garden", "keys"), b"", Secret(data={"serviceaccount.json": b"{}"}))
+        return made
+
+    with pytest.raises(ConfigError, match="is not allowed here"):
+        run().configure()
+    allowed = run(endpoint)
+    allowed.configure()
+    opened = []
+    monkeypatch.setattr(run_module, "open_admin", lambda url, **_: opened.append(url))
+    allowed.open()
+    assert opened == [f"gs://seed?endpoint={endpoint}"]

@@ -115,22 +115,24 @@ class Run:
 
     def open(self) -> None:
         """Nothing is asked of the store yet.  Raises ConfigError, UsageError."""
-        spec, settings = self.bucket.spec, self.settings
-        if self.seen is None:
-            raise RuntimeError("the secret has not been read yet")
-        asked = Asked(
-            self.name,
-            spec.region,
-            self.seen.secret,
-            settings.directory,
-            settings.tokens,
-            endpoint=self.config.endpoint or "",
-        )
-        if spec.type == "azure" and "storageAccount" not in self.seen.secret.data:
+        asked = self._asked()
+        if self.bucket.spec.type == "azure" and "storageAccount" not in asked.secret.data:
             self._admin = self.account = self._open_account(asked)
             return
-        place = located(spec.type, asked)
-        self._admin = open_admin(place.url, credentials=place.credentials, backoff=settings.backoff)
+        place = located(self.bucket.spec.type, asked)
+        self._admin = open_admin(place.url, credentials=place.credentials, backoff=self.settings.backoff)
+
+    def _asked(self) -> Asked:
+        if self.seen is None:
+            raise RuntimeError("the secret has not been read yet")
+        return Asked(
+            self.name,
+            self.bucket.spec.region,
+            self.seen.secret,
+            self.settings.directory,
+            self.settings.tokens,
+            endpoint=self.config.endpoint or "",
+        )
 
     def _open_account(self, asked: Asked) -> AccountAdmin:
         """A whole storage account, by the identity that may make one.  Which account it is, the generated
