@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from contextlib import suppress
@@ -15,6 +16,7 @@ from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore
 from tests.agent.agents import wait_until
 from tests.agent.commands import run
+from tests.stores.proxy import Proxy
 
 
 @pytest.fixture
@@ -54,6 +56,25 @@ def test_an_agent_whose_etcd_ended_before_it_does_not_wait_its_grace_out(agents,
     assert agent.terminate() == 0
     (given_up,) = agent.logged("last-delta-given-up")
     assert given_up["code"] == "etcd-unavailable", "not because of the grace"
+
+
+def test_whoever_asks_a_leader_that_is_just_opening_its_session_gets_a_backup(agents, etcd, bucket):
+    member = etcd.start("3.6")
+    member.etcdctl("put", "a", "b")
+    names = {"AWS_ACCESS_KEY_ID": bucket.access_key, "AWS_SECRET_ACCESS_KEY": bucket.secret_key}
+    answers = threading.Event()
+
+    def hold(_request):
+        answers.wait(60)
+
+    with Proxy(int(bucket.endpoint.rpartition(":")[2])) as proxy:
+        proxy.always(hold)
+        url = f"s3://{bucket.name}/opening?endpoint={proxy.endpoint}&region={bucket.region}"
+        agent = agents.make([member.endpoint], url, delta="1h", **names).start()
+        agent.wait_phase("leader")
+        threading.Timer(1, answers.set).start()
+        assert agent.ask("/snapshot/delta", "POST")["full"]["last"] == 2
+        assert agent.terminate() == 0
 
 
 def test_an_etcd_without_space_is_told_and_still_backed_up(agents, etcd, url, tmp_path):

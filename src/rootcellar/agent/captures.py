@@ -59,6 +59,8 @@ SPARING = 900.0
 damaged object.
 """
 
+_OPENING = 10.0
+"""Seconds that whoever asks for a capture waits for a session that is being opened."""
 _ETCD_MAY_RETURN = 5.0
 """Seconds that an etcd which is away is waited for at the end of the process."""
 
@@ -106,6 +108,7 @@ class Captures:
         self._clock = clock
         self._backoff = Backoff()
         self._session: Session | None = None
+        self._has_session = asyncio.Event()
         self._full: asyncio.Task[Captured | None] | None = None
         self._waiters: list[_Waiter] = []
         self._wake = asyncio.Event()
@@ -149,7 +152,7 @@ class Captures:
 
         Raises FencedError where this agent writes nothing, and what stopped the attempt.
         """
-        session = self._the_session()
+        session = await self._the_session()
         waiter = _Waiter(time.monotonic(), asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
         session.cut()
@@ -163,13 +166,20 @@ class Captures:
 
         Raises FencedError where this agent writes nothing, and what stopped the attempt.
         """
-        session = self._the_session()
+        session = await self._the_session()
         while self._full is not None and not self._full.done():
             await asyncio.wait({self._full})
         task = self._begin_full(session, why, final=final, unless_unchanged=unless_unchanged)
         return await asyncio.shield(task)
 
-    def _the_session(self) -> Session:
+    async def _the_session(self) -> Session:
+        """The one that is open.  One that is just being opened is waited for: whoever asks has read that this
+        agent leads.
+        """
+        if self._finishing is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_OPENING):
+                    await self._has_session.wait()
         if self._session is None:
             raise FencedError(
                 f"this agent writes no backups now: it is {self._board.state.phase}"
@@ -184,6 +194,7 @@ class Captures:
         with self._board.step("open", OPEN_BOUND):
             session = await in_thread("open", self._open, drop=Session.close)
         self._session, self._ended_by = session, None
+        self._has_session.set()
         try:
             catalogue = session.take_catalogue()
             self._journal.opened(session, catalogue)
@@ -241,6 +252,7 @@ class Captures:
 
     def _leave(self) -> None:
         session, self._session = self._session, None
+        self._has_session.clear()
         if session is not None:
             # Closing waits for the watch's thread, which may wait for etcd.
             threading.Thread(target=session.close, name="session-close", daemon=True).start()
