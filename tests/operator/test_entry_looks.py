@@ -85,6 +85,22 @@ def test_one_listing_finds_them_all_and_nothing_stops_it(tmp_path):
     assert survey(FileStore(tmp_path / "nowhere")) == Survey()
 
 
+def test_proofs_in_passing_hide_no_restore_and_few_are_read(tmp_path):
+    store = FileStore(tmp_path)
+    for number in range(50):
+        taken = ago(minutes=50 - number)
+        name = names.delta(8 + number, 8 + number, int(taken.timestamp()))
+        passing = proof(Result.PASSED, check=Check.HASH, at=taken)
+        documents.put_once(store, f"etcd-main/{keys.proof(name, taken, 'a')}", passing)
+    old = names.full(7, int(ago(days=1).timestamp()))
+    documents.put_once(store, f"etcd-main/{keys.proof(old, ago(hours=2), 'b')}", PASSED)
+    documents.put_once(store, f"etcd-main/{keys.proof(old, ago(hours=3), 'c')}", FAILED)
+    found = survey(store)
+    assert found.proofs[-1] == PASSED
+    assert len(found.proofs) == 4
+    assert {each.type: each.reason for each in findings(found, NOW)}[PROVEN] == "Restored"
+
+
 def test_a_look_writes_a_condition_when_it_flips_and_metrics_always(served, bucket, tmp_path):
     scene = Scene(served, bucket, tmp_path)
     store = scene.store(f"{scene.name}/etcd-main")

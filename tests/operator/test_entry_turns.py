@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rootcellar.errors import KubeConflictError
+from rootcellar.errors import ConfigError, KubeConflictError, KubeNotFoundError
 from rootcellar.kube.kinds import Key
 from rootcellar.kube.manager import Manager
 from rootcellar.kube.steps import Done, Requeue, tracing
@@ -164,20 +164,20 @@ def test_thousands_of_objects_go_in_slices_over_a_restart_with_progress(turns):
 
 
 class Meddling:
-    """The API server, at which somebody else renews a token each time right after it was read."""
+    """The API server, at which somebody else writes a secret each time right after it was read."""
 
-    def __init__(self, turns, client, times):
-        self._turns, self._client, self._times = turns, client, times
-        self.renewals = 0
+    def __init__(self, client, secret, times, write):
+        self._client, self._secret, self._times, self._write = client, secret, times, write
+        self.writes = 0
 
     def __getattr__(self, name):
         return getattr(self._client, name)
 
     def get_raw(self, kind, name, namespace=""):
         found = self._client.get_raw(kind, name, namespace)
-        if name == "etcd-backup" and self.renewals < self._times:
-            self.renewals += 1
-            self._turns.secret_token(f"token-{self.renewals}")
+        if name == self._secret and self.writes < self._times:
+            self.writes += 1
+            self._write(f"token-{self.writes}")
         return found
 
 
@@ -198,9 +198,7 @@ def test_a_token_that_is_renewed_meanwhile_is_never_lost(turns):
         mark = {"metadata": {"annotations": {TOKEN_RENEWED: token}}}
         turns.client.merge_patch(SECRETS, "etcd-backup", mark, turns.shoot)
 
-    turns.secret_token = renew
-    meddling = Meddling(turns, turns.client, 2)
-    turns.restart(meddling)
+    turns.restart(Meddling(turns.client, "etcd-backup", 2, renew))
     # The entry's own secret has no token, so nothing is asked of Amazon: the bucket is told as unreadable.
     turns.create(turns.name, turns.spec(type="aws"))
     for _ in range(2):
@@ -230,7 +228,7 @@ def test_an_identity_that_lacks_its_name_is_told_in_gardener_s_words(turns):
     patch = {"metadata": {"labels": {PURPOSE: TOKEN_REQUESTOR, IDENTITY_PROVIDER: "aws"}}}
     turns.client.merge_patch(SECRETS, "entry", patch, turns.namespace)
     turns.create(turns.name, turns.spec(type="aws"))
-    with pytest.raises(Exception, match="name is missing"):
+    with pytest.raises(ConfigError, match="name is missing"):
         turns.turn()
     status = turns.get(turns.name)["status"]
     assert (status["lastOperation"]["type"], status["lastOperation"]["state"]) == ("Create", "Error")
@@ -239,3 +237,67 @@ def test_an_identity_that_lacks_its_name_is_told_in_gardener_s_words(turns):
         "BackupEntry is set to use workload identity but WorkloadIdentity's name is missing"
     )
     assert status["lastError"]["codes"] == ["ERR_CONFIGURATION_PROBLEM"]
+
+
+def test_a_secret_that_is_written_during_the_deletion_is_read_again(turns):
+    turns.bucket.write(turns.name, 2)
+    turns.create(turns.name, turns.spec())
+    turns.turn()
+    turns.delete(turns.name)
+
+    def stamp(text):
+        mark = {"metadata": {"annotations": {"gardener.cloud/timestamp": text}}}
+        turns.client.merge_patch(SECRETS, "entry", mark, turns.namespace)
+
+    # Read for its credentials, and again for its finalizer: the first write is harmless, the second is not.
+    turns.restart(Meddling(turns.client, "entry", 2, stamp))
+    with pytest.raises(KubeConflictError):
+        turns.turn()
+    assert turns.finalizers()
+    assert "lastError" not in turns.get(turns.name)["status"]
+    assert turns.turn() == Done()
+    assert turns.is_gone(turns.name)
+    assert turns.finalizers() == []
+    assert turns.read_secret("entry")["metadata"]["annotations"] == {"gardener.cloud/timestamp": "token-2"}
+
+
+def test_a_restore_that_fails_is_a_restore_until_it_succeeds(turns):
+    turns.secret("entry", {"config": "roleARN: x"})
+    patch = {"metadata": {"labels": {PURPOSE: TOKEN_REQUESTOR, IDENTITY_PROVIDER: "aws"}}}
+    turns.client.merge_patch(SECRETS, "entry", patch, turns.namespace)
+    turns.create(turns.name, turns.spec(type="aws"), **{"gardener.cloud/operation": "restore"})
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="name is missing"):
+            turns.turn()
+        assert (turns.last()["type"], turns.last()["state"]) == ("Restore", "Error")
+        assert turns.get(turns.name)["metadata"]["annotations"] == {"gardener.cloud/operation": "restore"}
+    patch = {"metadata": {"annotations": {IDENTITY_NAME: "wi", IDENTITY_NAMESPACE: "garden"}}}
+    turns.client.merge_patch(SECRETS, "entry", patch, turns.namespace)
+    assert turns.turn() == Done()
+    assert (turns.last()["type"], turns.last()["state"]) == ("Restore", "Succeeded")
+    entry = turns.get(turns.name)
+    assert "lastError" not in entry["status"]
+    assert "annotations" not in entry["metadata"]
+
+
+def test_a_missing_secret_is_one_that_another_reference_replaces(turns):
+    turns.create(turns.name, turns.spec(secretRef={"name": "nowhere", "namespace": turns.namespace}))
+    with pytest.raises(KubeNotFoundError):
+        turns.turn()
+    status = turns.get(turns.name)["status"]
+    assert (status["lastOperation"]["type"], status["lastOperation"]["state"]) == ("Create", "Processing")
+    assert "observedGeneration" not in status
+    turns.change(turns.name, secretRef={"name": "entry", "namespace": turns.namespace})
+    assert turns.turn() == Done()
+    entry = turns.get(turns.name)
+    assert entry["status"]["observedGeneration"] == entry["metadata"]["generation"] == 2
+    assert (turns.last()["type"], turns.last()["state"]) == ("Create", "Succeeded")
+
+
+def test_a_turn_that_nobody_asked_for_writes_nothing(turns):
+    turns.create(turns.name, turns.spec(), **{"gardener.cloud/operation": "reconcile"})
+    assert turns.turn() == Done()
+    before = turns.get(turns.name)
+    assert turns.turn() == Done()
+    assert turns.get(turns.name) == before
+    assert before["status"]["lastOperation"]["type"] == "Create"

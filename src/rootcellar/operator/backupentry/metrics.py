@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -37,9 +38,9 @@ class EntryMetrics(Collector):
         registry.register(self)
 
     def saw(self, entry: str, survey: Survey) -> None:
-        """What a look found."""
+        """What a look found.  Proofs name every object of a chain: they are not kept."""
         with self._lock:
-            self._surveys[entry] = survey
+            self._surveys[entry] = replace(survey, proofs=())
 
     def forget(self, entry: str) -> None:
         """It is gone, or given up."""

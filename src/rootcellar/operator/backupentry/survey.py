@@ -7,6 +7,7 @@ entries of a landscape.
 
 from __future__ import annotations
 
+import heapq
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,14 +29,17 @@ _BEATS_WITHIN = timedelta(minutes=30)
 _SNAPSHOTS_WITHIN = timedelta(hours=26)
 """Who leaves no heartbeat (etcd-backup-restore) takes a full a day, and no delta while nothing changes."""
 _PROOFS_WITHIN = timedelta(days=7)
-_PROOFS_READ: Final = 10
+_READ_LATE, _READ_FRESH = 10, 3
+"""Proofs that are read of those that came long after their snapshot, and of those that came with it."""
+_CAME_WITH_IT = timedelta(minutes=2)
+_CREATED = re.compile(r"(?:full|delta)_\d+_\d+_(\d{1,11})(?!\d)", re.ASCII)
 _IN_STORE = re.compile(r"(?:.*?/)??((?:v1|v2|sealed|catalogue)/.+)\Z", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
     """`size` is in bytes.  `newest` is when the newest snapshot was begun, `beat` when an agent last said
-    that it lives.  `proofs` are the newest proofs that could be read, the newest first.
+    that it lives.  `proofs` are the newest that were read, the newest first, as far as one that decides.
     """
 
     objects: int = 0
@@ -64,8 +68,33 @@ def survey(store: Store) -> Survey:
                 proofs.append((when, info.key))
         elif (name := names.read(key)) is not None and name.is_snapshot:
             newest = _later(newest, datetime.fromtimestamp(name.created, UTC))
-    read = (_proof(store, key) for _, key in sorted(proofs, reverse=True)[:_PROOFS_READ])
-    return Survey(objects, size, newest, beat, tuple(proof for proof in read if proof is not None))
+    return Survey(objects, size, newest, beat, _deciding(store, proofs))
+
+
+def _deciding(store: Store, proofs: list[tuple[datetime, str]]) -> tuple[Proof, ...]:
+    """From the newest on until one decides.  Each upload leaves a proof in passing, which is of no restore:
+    those are known by their time, so that hundreds of them hide no other.
+    """
+    late = heapq.nlargest(_READ_LATE, (each for each in proofs if _is_late(*each)))
+    fresh = heapq.nlargest(_READ_FRESH, (each for each in proofs if not _is_late(*each)))
+    read = []
+    for _, key in sorted([*late, *fresh], reverse=True):
+        try:
+            read.append(documents.fetch(store, key, Proof))
+        except (RecordError, NotFoundError):
+            continue
+        if _decides(read[-1]):
+            break
+    return tuple(read)
+
+
+def _is_late(when: datetime, key: str) -> bool:
+    found = _CREATED.search(key)
+    return found is None or when - datetime.fromtimestamp(int(found[1]), UTC) > _CAME_WITH_IT
+
+
+def _decides(proof: Proof) -> bool:
+    return proof.failed is not None or proof.passed(Check.REPLAYED) or proof.passed(Check.BOOTED)
 
 
 def findings(seen: Survey, now: datetime) -> list[Finding]:
@@ -100,13 +129,6 @@ def _proven(seen: Survey, now: datetime) -> Finding:
                 return Finding(PROVEN, ConditionStatus.TRUE, "Restored", text)
             return Finding(PROVEN, ConditionStatus.FALSE, "ProofOld", text)
     return Finding(PROVEN, ConditionStatus.UNKNOWN, "NeverProven", "No restore of these backups was tried.")
-
-
-def _proof(store: Store, key: str) -> Proof | None:
-    try:
-        return documents.fetch(store, key, Proof)
-    except (RecordError, NotFoundError):
-        return None
 
 
 def _moment(key: str) -> datetime | None:
