@@ -14,13 +14,12 @@ import pytest
 from rootcellar.errors import FencedError, KubeNotFoundError
 from rootcellar.kube.kinds import LEASES
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES
+from rootcellar.operator.shared.rights import ELECTION, HEARTBEAT
 from testbed.ports import free_port
 from tests.agent.agents import COMMAND
 from tests.deploy.shipped import OPERATOR_RULES, alerts, metrics_in
 from tests.kube.things import wait_until
 from tests.operator.conftest import Kubectl, keys_of
-
-LEASE = "rootcellar-operator"
 
 
 class OperatorProcess:
@@ -92,9 +91,9 @@ class Scene(Kubectl):
         self.create(name, {**spec, "secretRef": {"name": "keys", "namespace": self.namespace}})
         return name
 
-    def holder(self):
+    def holder(self, lease=ELECTION):
         try:
-            return self.client.get(LEASES, LEASE, self.namespace).spec.holder_identity
+            return self.client.get(LEASES, lease, self.namespace).spec.holder_identity
         except KubeNotFoundError:
             return None
 
@@ -110,8 +109,9 @@ def scene(served, bucket, tmp_path):
 
 def test_it_serves_until_it_is_told_to_end_and_leaves_the_lease_to_the_next(scene):
     name = scene.entry("a")
-    operator = scene.start("one")
+    operator = scene.start("one", "--heartbeat")
     operator.wait_for("leads")
+    wait_until(lambda: scene.holder(HEARTBEAT) == "rootcellar", "gardenlet sees that it lives")
     scene.stands(name, "Create", "Succeeded")
     assert operator.asked("/healthz") == (200, "ok\n")
     assert operator.asked("/readyz") == (200, "ok\n")
