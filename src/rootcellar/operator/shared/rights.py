@@ -28,7 +28,7 @@ RIGHTS: Final = (
         OWN,
         names=(ELECTION, HEARTBEAT),
     ),
-    Right.to(LEASES, "get", "list", why="to see whether another controller for the same objects lives"),
+    Right.to(LEASES, "list", why="to see whether another controller for the same objects lives"),
     Right("", "namespaces", ("get",), "the UID by which buckets know this cluster", names=("kube-system",)),
     Right("events.k8s.io", "events", ("create", "patch"), "to tell what happened to an object"),
 )
