@@ -83,7 +83,7 @@ def test_of_two_seeds_on_one_bucket_the_first_that_goes_leaves_it(scene):
 
 def test_wrong_credentials_are_told_and_their_mending_is_enough(scene):
     scene.secret("backup", {**scene.keys, "secretAccessKey": "wrong"})
-    with scene.operator():
+    with scene.operator() as operator:
         scene.create(scene.name, scene.spec())
         found = scene.stands(scene.name, "Create", "Error")
         assert found["status"]["lastError"]["codes"] == ["ERR_INFRA_UNAUTHORIZED"]
@@ -91,6 +91,7 @@ def test_wrong_credentials_are_told_and_their_mending_is_enough(scene):
         assert found["status"]["lastOperation"]["progress"] == 50
         scene.secret("backup", scene.keys)
         scene.stands(scene.name, "Create", "Succeeded")
+        assert not any(each["event"] == "bucket-vanished" for each in operator.logged)
 
 
 def test_a_typing_error_in_the_configuration_is_no_silent_default(scene):

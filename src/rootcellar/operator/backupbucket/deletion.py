@@ -20,7 +20,7 @@ from rootcellar.errors import (
 )
 from rootcellar.kube.election import fenced
 from rootcellar.kube.steps import Done, Outcome, Step
-from rootcellar.operator.backupbucket.findings import DECIDED, NOBODY_ELSE, REACHABLE
+from rootcellar.operator.backupbucket.findings import DECIDED, NOBODY_ELSE
 from rootcellar.operator.backupbucket.run import EMPTY, KEEP
 from rootcellar.operator.shared.secrets import SECRETS
 from rootcellar.operator.shared.status import sentence
@@ -147,7 +147,7 @@ def _credentials_or_none(each: Run) -> None:
     try:
         each.configure(is_strict=False)
     except ConfigError:
-        if any(found.type == REACHABLE for found in each.bucket.status.conditions):
+        if each.was_there:
             raise
         each.seen = None  # nothing was ever asked of an endpoint that is not allowed
 

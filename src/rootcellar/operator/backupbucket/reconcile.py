@@ -129,7 +129,7 @@ class BucketReconciler:
         each.state = each.admin.look()
         came = Came.ADOPTED
         if each.state is None:
-            if any(found.type == findings.REACHABLE for found in each.bucket.status.conditions):
+            if each.was_there:
                 note = f"the bucket {each.name} was gone, with all that lay in it; it is made anew"
                 each.subject.tell("BucketVanished", "CreateBucket", note, warning=True)
                 self.ground.log.warning("bucket-vanished", bucket=each.name)

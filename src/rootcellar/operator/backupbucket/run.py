@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rootcellar.errors import ConfigError, KubeNotFoundError
 from rootcellar.kube.kinds import Key
+from rootcellar.operator.backupbucket.findings import SETTINGS
 from rootcellar.operator.shared.gardener import GARDEN, GENERATED_IN
 from rootcellar.operator.shared.place import Asked, located, principal
 from rootcellar.operator.shared.subject import SeenSecret, Subject
@@ -96,6 +97,11 @@ class Run:
     def generates(self) -> bool:
         """Whether there is, or may be, a generated secret."""
         return self.bucket.spec.type in {"azure", "local"}
+
+    @property
+    def was_there(self) -> bool:
+        """Whether the bucket was once there and marked: only then are its settings told."""
+        return any(found.type == SETTINGS for found in self.bucket.status.conditions)
 
     def says(self, annotation: str) -> bool:
         """Whether an annotation is `true`."""
