@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rootcellar.errors import LockedError, RootcellarError
 from rootcellar.kube.steps import Outcome, Requeue
+from rootcellar.stores.limit import Bandwidth
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 _SLICE: Final = timedelta(seconds=60)
 """How long one reconcile deletes before others of the same worker have their turn."""
+_A_SECOND: Final = 1000.0
+"""Objects that all deletions of a controller take away together in a second: captures of living clusters ask
+the same store at the same time, and come first.
+"""
 _STEP: Final = 1000
 """Objects per percent of progress: nobody knows how many there are before all have been listed."""
 
@@ -24,7 +29,7 @@ _STEP: Final = 1000
 class Delete(Protocol):
     """`delete_objects` of one prefix, or `empty`."""
 
-    def __call__(self, *, go_on: Deletion | None, stop: Callable[[], bool]) -> Deletion: ...
+    def __call__(self, *, go_on: Deletion | None, stop: Callable[[], bool], rate: Bandwidth) -> Deletion: ...
 
 
 @dataclass(slots=True)
@@ -34,6 +39,7 @@ class Removals:
     """
 
     may_write: Callable[[], bool]
+    rate: Bandwidth = field(default_factory=lambda: Bandwidth(_A_SECOND))
     _under_way: dict[str, Deletion] = field(default_factory=dict)
     _left: dict[str, Deletion] = field(default_factory=dict)
 
@@ -47,6 +53,7 @@ class Removals:
         found = delete(
             go_on=self._under_way.get(uid),
             stop=lambda: subject.ground.now() >= until or not self.may_write(),
+            rate=self.rate,
         )
         if not found.complete:
             self._under_way[uid] = found
