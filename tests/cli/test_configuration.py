@@ -77,7 +77,7 @@ def test_nothing_written_means_defaults(tmp_path):
             ":1: etcd.tls.cacert is unknown",
             "known here: ca, cert, key, server-name",
         ),
-        ("zzz: 1\n", ":1: zzz is unknown", "known here: stores, etcd, schedules, agent, policy"),
+        ("zzz: 1\n", ":1: zzz is unknown", "known here: stores, etcd, schedules, agent, policy, operator"),
         ("etcd: {}\netcd: {}\n", ":2: etcd stands there twice", "keep one of them"),
         (
             "etcd:\n  user: a\n  endpoints: x\n",

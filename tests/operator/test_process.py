@@ -180,3 +180,19 @@ def test_a_check_says_what_it_would_do_and_writes_nothing(scene):
     assert operator.process.wait(60) == 0
     assert f"in the namespace {scene.namespace}: the one that its Lease names works" in operator.text()
     assert scene.holder() is None
+
+
+def test_the_configuration_file_says_what_no_flag_says(scene, tmp_path):
+    file = tmp_path / "rootcellar.yaml"
+    written = {
+        "leader-election": False,
+        "controllers": ["backupentry"],
+        "classes": ["seed"],
+        "types": ["aws"],
+    }
+    file.write_text(json.dumps({"operator": written}))
+    operator = scene.start("checks", "--check-config", "--config", str(file))
+    assert operator.process.wait(60) == 0
+    assert "backupentry of the types S3\n" in operator.text()
+    assert f"of class {scene.class_}\n" in operator.text()
+    assert "this process works at once" in operator.text()

@@ -11,6 +11,7 @@ CONTROLLERS = Option(
     "NAME,...",
     "what is served: backupbucket, backupentry",
     env=True,
+    setting="operator.controllers",
     default="backupbucket,backupentry",
 )
 TYPES = Option(
@@ -19,13 +20,25 @@ TYPES = Option(
     "TYPE,...",
     "provider types (spec.type) that are served",
     env=True,
+    setting="operator.types",
     default="aws,azure,gcp,openstack,alicloud,local,S3",
 )
 CLASSES = Option(
-    "--classes", values.names, "CLASS,...", "classes (spec.class) that are served", env=True, default="shoot"
+    "--classes",
+    values.names,
+    "CLASS,...",
+    "classes (spec.class) that are served",
+    env=True,
+    setting="operator.classes",
+    default="shoot",
 )
 NAMESPACE = Option(
-    "--namespace", values.text, "NAME", "where the Lease is; by default this pod's namespace", env=True
+    "--namespace",
+    values.text,
+    "NAME",
+    "where the Lease is; by default this pod's namespace",
+    env=True,
+    setting="operator.namespace",
 )
 LISTEN = Option(
     "--listen",
@@ -33,10 +46,17 @@ LISTEN = Option(
     "[HOST]:PORT",
     "where probes and metrics are served",
     env=True,
+    setting="operator.listen",
     default=":8080",
 )
 WORKERS = Option(
-    "--workers", values.count, "N", "objects of one kind that are worked on at once", env=True, default="5"
+    "--workers",
+    values.count,
+    "N",
+    "objects of one kind that are worked on at once",
+    env=True,
+    setting="operator.workers",
+    default="5",
 )
 LEADER_ELECTION = switch("--leader-election", "one process of several works (the default)")
 NO_LEADER_ELECTION = switch("--no-leader-election", "work at once: there must be no other process")
@@ -53,6 +73,7 @@ GRACE = Option(
     "DURATION",
     "how long the objects of a deleted BackupEntry are kept",
     env=True,
+    setting="operator.entry-deletion-grace",
     default="0s",
 )
 ENDPOINTS = Option(
@@ -61,6 +82,7 @@ ENDPOINTS = Option(
     "URL,...",
     "store endpoints that a providerConfig may name",
     env=True,
+    setting="operator.allowed-endpoints",
 )
 DIRECTORY = Option(
     "--local-directory",
@@ -68,6 +90,7 @@ DIRECTORY = Option(
     "DIR",
     "where buckets of the type local are",
     env=True,
+    setting="operator.local-directory",
     default="/etc/gardener/local-backupbuckets",
 )
 HOST_PATH = Option(
@@ -76,6 +99,7 @@ HOST_PATH = Option(
     "DIR",
     "where that directory is mounted beside an etcd",
     env=True,
+    setting="operator.local-mount-path",
     default="/etc/gardener/local-backupbuckets",
 )
 

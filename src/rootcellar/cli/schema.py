@@ -332,6 +332,31 @@ class Policy(Table, frozen=True):
     proof_age: Annotated[Span | None, Meta(description="of the newest replay or boot; default 7d")] = None
 
 
+class Operator(Table, frozen=True):
+    """What `operator` serves in a cluster; what is not here has the default of its option."""
+
+    controllers: Annotated[tuple[Text, ...], Meta(description="backupbucket, backupentry")] = ()
+    types: Annotated[tuple[Text, ...], Meta(description="provider types that are served")] = ()
+    classes: Annotated[tuple[Text, ...], Meta(description="shoot, seed, garden")] = ()
+    namespace: Annotated[Text | None, Meta(description="where its Lease is")] = None
+    listen: Annotated[Text | None, Meta(description="where probes and metrics are served")] = None
+    workers: Annotated[Positive | None, Meta(description="objects of one kind worked on at once")] = None
+    leader_election: Annotated[bool, Meta(description="false: there is no other process")] = True
+    ignore_operation_annotation: Annotated[bool, Meta(description="act on every change of a spec")] = False
+    take_over: Annotated[bool, Meta(description="work although a peer lives")] = False
+    heartbeat: Annotated[bool, Meta(description="renew the Lease that gardenlet looks at")] = False
+    entry_deletion_grace: Annotated[
+        Span | None, Meta(description="how long the objects of a deleted BackupEntry are kept")
+    ] = None
+    allowed_endpoints: Annotated[
+        tuple[Text, ...], Meta(description="store endpoints that a providerConfig may name")
+    ] = ()
+    local_directory: Annotated[Text | None, Meta(description="where buckets of the type local are")] = None
+    local_mount_path: Annotated[
+        Text | None, Meta(description="where that directory is mounted beside an etcd")
+    ] = None
+
+
 class File(Table, frozen=True):
     """The configuration of rootcellar."""
 
@@ -340,6 +365,7 @@ class File(Table, frozen=True):
     schedules: Schedules = Schedules()
     agent: Agent = Agent()
     policy: Policy = Policy()
+    operator: Operator = Operator()
 
     def __post_init__(self) -> None:
         names = [store.name for store in self.stores]

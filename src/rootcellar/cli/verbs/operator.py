@@ -51,7 +51,7 @@ def run(context: Context) -> int:
 def _settings(context: Context, access: Access) -> OperatorSettings:
     from rootcellar.operator.process import NAMES, OperatorSettings  # noqa: PLC0415  as above
 
-    given = context.arguments
+    given, written = context.arguments, context.configuration.file.operator
     if given.has(own.LEADER_ELECTION) and given.has(own.NO_LEADER_ELECTION):
         raise UsageError("--leader-election and --no-leader-election say the opposite of each other")
     controllers = given.need(own.CONTROLLERS)
@@ -67,14 +67,15 @@ def _settings(context: Context, access: Access) -> OperatorSettings:
         classes=given.need(own.CLASSES),
         directory=given.need(own.DIRECTORY),
         host_path=given.need(own.HOST_PATH),
-        elects=not given.has(own.NO_LEADER_ELECTION),
+        elects=given.has(own.LEADER_ELECTION)
+        or (written.leader_election and not given.has(own.NO_LEADER_ELECTION)),
         listen=given.need(own.LISTEN),
         workers=workers,
-        ignore_annotation=given.has(own.IGNORE_ANNOTATION),
+        ignore_annotation=given.has(own.IGNORE_ANNOTATION) or written.ignore_operation_annotation,
         grace=timedelta(seconds=given.need(own.GRACE) / SECOND),
         endpoints=given.get(own.ENDPOINTS) or (),
-        takes_over=given.has(own.TAKE_OVER),
-        beats=given.has(own.HEARTBEAT),
+        takes_over=given.has(own.TAKE_OVER) or written.take_over,
+        beats=given.has(own.HEARTBEAT) or written.heartbeat,
     )
 
 
