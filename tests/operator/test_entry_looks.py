@@ -83,6 +83,8 @@ def test_one_listing_finds_them_all_and_nothing_stops_it(tmp_path):
     assert found.objects == 7
     assert found.size > 8
     assert survey(FileStore(tmp_path / "nowhere")) == Survey()
+    assert survey(FileStore(tmp_path.parent), f"{tmp_path.name}/") == found
+    assert survey(FileStore(tmp_path.parent), f"{tmp_path.name}-b/") == Survey()
 
 
 def test_proofs_in_passing_hide_no_restore_and_few_are_read(tmp_path):

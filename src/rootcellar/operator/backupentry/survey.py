@@ -49,15 +49,15 @@ class Survey:
     proofs: tuple[Proof, ...] = ()
 
 
-def survey(store: Store) -> Survey:
-    """Look at everything below the store's prefix.  Raises StoreErrors."""
+def survey(store: Store, below: str = "") -> Survey:
+    """Look at everything in the store whose key begins with `below`.  Raises StoreErrors."""
     objects = size = 0
     newest: datetime | None = None
     beat: datetime | None = None
     proofs: list[tuple[datetime, str]] = []
-    for info in store.list():
+    for info in store.list(below):
         objects, size = objects + 1, size + info.size
-        found = _IN_STORE.match(info.key)
+        found = _IN_STORE.match(info.key.removeprefix(below))
         if found is None:
             continue
         key = found[1]
