@@ -11,7 +11,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rootcellar.errors import ConfigError, FencedError, KubeDeniedError, KubeNotFoundError
+from rootcellar.errors import (
+    ConfigError,
+    FencedError,
+    KubeDeniedError,
+    KubeNotFoundError,
+    KubeUnavailableError,
+)
 from rootcellar.kube.client import KubeClient
 from rootcellar.kube.crd import Definition
 from rootcellar.kube.kinds import LEASES, Kind, Lease, LeaseSpec, Meta, untyped
@@ -204,3 +210,31 @@ def test_the_heartbeat_is_renewed_while_it_may_write_and_only_then(served):
         wait_until(lambda: renewed() != first, "it is renewed")
     assert served.client.get(LEASES, HEARTBEAT, namespace).spec.holder_identity == HOLDER
     assert written.getvalue() == ""
+
+
+def test_a_heartbeat_that_fails_is_told_once_and_tried_again(served):
+    asked, written = [], io.StringIO()
+
+    def may_write():
+        asked.append(True)
+        return True
+
+    with Heartbeat(served.client, "nowhere", may_write, make_log("json", written), every=0.05):
+        wait_until(lambda: len(asked) > 2, "it is tried again")
+    (told,) = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert (told["event"], told["lease"], told["code"]) == ("heartbeat-failed", HEARTBEAT, "kube-not-found")
+
+
+def test_a_look_for_peers_that_fails_stops_nobody():
+    written, stopped, looks = io.StringIO(), threading.Event(), []
+
+    def found():
+        looks.append(True)
+        if len(looks) == 1:
+            raise KubeUnavailableError("away")
+        return ()
+
+    with PeerWatch(found, stopped.set, make_log("json", written), every=0.01):
+        wait_until(lambda: len(looks) > 2, "it looks again")
+    assert not stopped.is_set()
+    assert [json.loads(line)["event"] for line in written.getvalue().splitlines()] == ["peers-unknown"]
