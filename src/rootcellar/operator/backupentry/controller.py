@@ -17,6 +17,7 @@ from rootcellar.operator.backupentry.names import parse
 from rootcellar.operator.backupentry.parting import EntryParting
 from rootcellar.operator.backupentry.reconcile import EntryReconciler
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, BackupEntry
+from rootcellar.operator.shared.buckets import Buckets
 from rootcellar.operator.shared.gardener import SHOOT_UID
 from rootcellar.operator.shared.operation import orders
 from rootcellar.operator.shared.removal import Removals
@@ -65,7 +66,8 @@ def add_entry_controller(
         removals=Removals(manager.may_write),
         metrics=metrics,
     )
-    reconciler = EntryReconciler(ground, settings, parting, ignore_annotation=ignore_annotation)
+    buckets = Buckets()
+    reconciler = EntryReconciler(ground, settings, parting, buckets, ignore_annotation=ignore_annotation)
     watches = [Watch(entries, orders(settings.types, settings.classes, ignore_annotation=ignore_annotation))]
     if ignore_annotation:
         watches.append(Watch(Reflector(manager.client, SECRETS), keys=users(entries.cache, _SECRET)))
@@ -73,7 +75,7 @@ def add_entry_controller(
     controller = Controller(NAME, reconciler.reconcile, watches, workers=workers)
     manager.add(controller)
     if settings.looks is not None:
-        looker = EntryWatch(ground, settings, metrics, settings.looks)
+        looker = EntryWatch(ground, settings, metrics, buckets, settings.looks)
         manager.add(Controller(LOOKER, looker.look, [Watch(entries, created)], workers=_LOOKING))
     return controller
 

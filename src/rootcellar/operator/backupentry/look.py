@@ -7,9 +7,8 @@ and may be late or left out.  Killed at any point it has lost one look.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
-from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from rootcellar.errors import KubeNotFoundError, RootcellarError
@@ -18,7 +17,6 @@ from rootcellar.operator.backupentry import survey
 from rootcellar.operator.backupentry.names import parse
 from rootcellar.operator.backupentry.run import (
     FINALIZER,
-    GIVES_UP_SOON,
     EntrySettings,
     place_of,
     reachable,
@@ -28,15 +26,12 @@ from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, DEFINITION, Ba
 from rootcellar.operator.shared.gardener import State
 from rootcellar.operator.shared.operation import is_ours
 from rootcellar.operator.shared.subject import Ground, Subject
-from rootcellar.stores.url import open_store
 
 if TYPE_CHECKING:
     from rootcellar.kube.kinds import Key
     from rootcellar.operator.backupentry.metrics import EntryMetrics
-    from rootcellar.operator.shared.place import Place
-    from rootcellar.stores.protocol import Store
+    from rootcellar.operator.shared.buckets import Buckets
 
-_BUCKETS: Final = 64
 _NOT_YET: Final = timedelta(minutes=1)
 
 
@@ -47,9 +42,8 @@ class EntryWatch:
     ground: Ground
     settings: EntrySettings
     metrics: EntryMetrics
+    buckets: Buckets
     every: timedelta
-    _buckets: dict[tuple[object, ...], Store] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)
 
     def look(self, key: Key) -> Outcome:
         """Raises KubeErrors; what a store says is a condition."""
@@ -79,7 +73,7 @@ class EntryWatch:
         entry = subject.object
         try:
             place = place_of(entry, subject.secret(), self.settings)
-            seen = survey.survey(self._bucket(place), f"{parse(entry.metadata.name).prefix}/")
+            seen = survey.survey(self.buckets.store(place), f"{parse(entry.metadata.name).prefix}/")
         except KubeNotFoundError:
             return  # without its secret: whoever took that away knows
         except RootcellarError as error:
@@ -89,20 +83,6 @@ class EntryWatch:
             found = [reachable(), *survey.findings(seen, self.ground.now())]
         subject.refresh()  # a listing takes its time, and others write meanwhile
         subject.find(found)
-
-    def _bucket(self, place: Place) -> Store:
-        """The whole bucket: all entries in it, which have the same keys in secrets of their own, share one
-        connection to it.  To make a client of S3 takes 0.2 s of a core, which for thousands would be most.
-        """
-        known = (place.url, *sorted(place.credentials.load().items()))
-        with self._lock:
-            if known not in self._buckets:
-                if len(self._buckets) >= _BUCKETS:
-                    self._buckets.clear()
-                self._buckets[known] = open_store(
-                    place.url, credentials=place.credentials, backoff=GIVES_UP_SOON
-                )
-            return self._buckets[known]
 
 
 def _is_settled(subject: Subject[BackupEntry]) -> bool:

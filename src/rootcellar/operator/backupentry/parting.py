@@ -19,9 +19,10 @@ from rootcellar.kube.steps import Done, Outcome, Requeue, Step
 from rootcellar.logs import told
 from rootcellar.operator.backupentry.etcd_backup import is_theirs
 from rootcellar.operator.backupentry.holds import held
-from rootcellar.operator.backupentry.run import FINALIZER, GIVES_UP_SOON, EntrySettings, Run, namespace_of
+from rootcellar.operator.backupentry.run import FINALIZER, EntrySettings, Run, namespace_of
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES
 from rootcellar.operator.shared import ledger
+from rootcellar.operator.shared.buckets import GIVES_UP_SOON
 from rootcellar.operator.shared.gardener import ConditionStatus, State
 from rootcellar.operator.shared.secrets import SECRETS
 from rootcellar.operator.shared.status import Finding, sentence

@@ -20,7 +20,6 @@ from rootcellar.operator.backupentry.etcd_backup import etcd_backup
 from rootcellar.operator.backupentry.names import parse
 from rootcellar.operator.backupentry.run import (
     FINALIZER,
-    GIVES_UP_SOON,
     EntrySettings,
     Run,
     namespace_of,
@@ -31,10 +30,10 @@ from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, DEFINITION, Ba
 from rootcellar.operator.shared.gardener import Ask, ConditionStatus, OperationType, State
 from rootcellar.operator.shared.operation import is_ours
 from rootcellar.operator.shared.subject import Ground, Subject
-from rootcellar.stores.url import open_store
 
 if TYPE_CHECKING:
     from rootcellar.operator.backupentry.parting import EntryParting
+    from rootcellar.operator.shared.buckets import Buckets
     from rootcellar.operator.shared.status import Finding
 
 
@@ -47,6 +46,7 @@ class EntryReconciler:
     ground: Ground
     settings: EntrySettings
     parting: EntryParting
+    buckets: Buckets
     ignore_annotation: bool = False
 
     def reconcile(self, key: Key) -> Outcome:
@@ -121,10 +121,8 @@ class EntryReconciler:
         may be set up while its store is away, and before a workload identity has its first token.
         """
         try:
-            place = each.place(self.settings)
-            below = place.below(each.name.prefix)
-            store = open_store(below, credentials=place.credentials, backoff=GIVES_UP_SOON)
-            next(iter(store.list()), None)
+            store = self.buckets.store(each.place(self.settings))
+            next(iter(store.list(f"{each.name.prefix}/")), None)
         except RootcellarError as error:
             return unreachable(error)
         return reachable()

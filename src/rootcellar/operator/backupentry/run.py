@@ -12,7 +12,6 @@ from rootcellar.operator.shared.gardener import SHOOT_UID, ConditionStatus
 from rootcellar.operator.shared.place import Asked, Place, located
 from rootcellar.operator.shared.status import Finding, sentence
 from rootcellar.stores.admin.codes import codes
-from rootcellar.stores.backoff import Backoff
 from rootcellar.stores.url import open_store
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 FINALIZER: Final = "extensions.gardener.cloud/backupentry"
 REACHABLE: Final = "BucketReachable"
-GIVES_UP_SOON: Final = Backoff(attempts=2, deadline=20.0)
-"""For looks at a store whose answer nobody waits for."""
 
 _NAMESPACES = untyped("", "v1", "namespaces", is_namespaced=False)
 
