@@ -29,8 +29,9 @@ from tests.mvcc.databases import snapshot_of, write_database
 
 
 def fill(client):
-    for number in range(100):
-        client.put(b"%d" % number, bytes(100_000))
+    """Until etcd has noticed, which it does when it commits: ten times a second."""
+    for number in range(10_000):
+        client.put(b"%d" % (number % 100), bytes(100_000))
 
 
 @pytest.mark.parametrize("etcd_line", LINES)

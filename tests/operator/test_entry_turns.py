@@ -14,6 +14,7 @@ from rootcellar.operator.backupentry.metrics import EntryMetrics
 from rootcellar.operator.backupentry.parting import FORCED, EntryParting
 from rootcellar.operator.backupentry.reconcile import EntryReconciler
 from rootcellar.operator.backupentry.run import EntrySettings
+from rootcellar.operator.shared.buckets import Buckets
 from rootcellar.operator.shared.removal import Removals
 from rootcellar.operator.shared.secrets import (
     IDENTITY_NAME,
@@ -83,7 +84,7 @@ class Turns(Scene):
             removals=Removals(manager.may_write),
             metrics=EntryMetrics(manager.metrics.registry),
         )
-        self.reconciler = EntryReconciler(ground, settings, parting)
+        self.reconciler = EntryReconciler(ground, settings, parting, Buckets())
 
     def turn(self):
         with tracing():

@@ -66,7 +66,7 @@ class Observer(AbstractContextManager["Observer"]):
         self.held = {}
         self.failure = None
         self._moments = []
-        self._most = self._beat = 0
+        self.most = self._beat = 0
 
     def __enter__(self):
         self._thread.start()
@@ -146,9 +146,9 @@ class Observer(AbstractContextManager["Observer"]):
         buried = {each.key for each in catalogue.tombstones}
         fulls = [each for each in catalogue.snapshots if each.is_full and each.name.key not in buried]
         rules = self._ground.rules
-        self._most = max(self._most, min(len(fulls), rules.minimum))
-        if len(fulls) < self._most:
-            self.violations.append(f"{len(fulls)} fulls are left of at least {self._most}")
+        self.most = max(self.most, min(len(fulls), rules.minimum))
+        if len(fulls) < self.most:
+            self.violations.append(f"{len(fulls)} fulls are left of at least {self.most}")
         if rules.deltas is None:
             return
         # Whatever etcd had when the window began, it had acknowledged no more than the next recovery point.

@@ -123,7 +123,7 @@ def _pruned(ground, observer):
     assert {each.key for each in catalogue.tombstones} & there <= held
     assert orphans(catalogue, 1) == []
     assert (catalogue.strays, catalogue.parts) == ((), ())
-    assert len([each for each in catalogue.snapshots if each.is_full]) >= rules.minimum
+    assert len([each for each in catalogue.snapshots if each.is_full]) >= observer.most
     ebr_sees(store)
     return deleted
 

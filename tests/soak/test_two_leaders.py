@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.timeout(900)]
 
 @pytest.fixture
 def ground(tmp_path):
-    with Ground(tmp_path / "ground", full=None) as found:
+    with Ground(tmp_path / "ground") as found:
         yield found
 
 
