@@ -70,7 +70,7 @@ image: .venv/.project  ## our image as a docker-archive, in IMAGE (dist/rootcell
 test-long: .venv/.project testbed  ## the tests that take minutes: whole matrices, every byte of every format
 	$(PYTEST) -m long --timeout=3600
 test-newest: .venv-newest/.project  ## the tests that start no server, on the newest Python of this machine
-	.venv-newest/bin/pytest --numprocesses=$(WORKERS) -m "not servers and not long"
+	.venv-newest/bin/pytest --numprocesses=$(WORKERS) -m "not servers and not long and not e2e"
 gen: .venv/.project .venv-gen/.installed  ## the code of our protobuf messages, the chart's CRDs and role rules
 	.venv-gen/bin/python testbed/protos.py
 	$(BIN)/python -m testbed.chart
