@@ -233,6 +233,11 @@ def test_three_new_members_over_a_backup_come_up_one_after_the_other(single, clu
 # TLS
 
 
+@pytest.mark.xfail(
+    raises=AssertionError,
+    strict=False,
+    reason="open: members that are moved to peer TLS one by one do not always become ready again",
+)
 def test_clients_by_tls_and_peers_that_change_to_it_while_they_run(clusters, bucket):
     cluster = clusters(bucket=bucket, client_tls=True)
     cluster.start()
