@@ -33,7 +33,6 @@ class Crowd:
     """A kind of its own, whose objects have a `spec` of about `size` bytes."""
 
     def __init__(self, control_plane: ControlPlane, *, size: int = 2000) -> None:
-        assert control_plane.etcd is not None
         self._client, self._endpoint = control_plane.client, control_plane.etcd.endpoint
         self.group = f"crowd-{next(_names)}.test.rootcellar.dev"
         self.kind = untyped(self.group, "v1", "people")

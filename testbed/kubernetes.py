@@ -27,6 +27,7 @@ from rootcellar.kube import kubeconfig
 from rootcellar.kube.client import KubeClient
 from rootcellar.kube.kinds import untyped
 from testbed import binaries
+from testbed.cache import UnavailableError
 from testbed.etcd import Etcds
 from testbed.ports import free_port
 from testbed.server import Server
@@ -47,6 +48,7 @@ ROLES = untyped("rbac.authorization.k8s.io", "v1", "roles")
 ROLE_BINDINGS = untyped("rbac.authorization.k8s.io", "v1", "rolebindings")
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 _TOKEN_SECONDS = 3600
+_FOREIGN = "the cluster is not ours to restart or to write behind its back"
 _PACE = 0.05
 
 Rule = dict[str, list[str]]
@@ -177,15 +179,13 @@ class ServiceAccount:
 
 
 class ControlPlane(AbstractContextManager["ControlPlane"]):
-    """An API server and all it takes to reach it.  `api_server` and `etcd`, which has its objects, are None
-    where they are not ours to restart and to write to.
-    """
+    """An API server and all it takes to reach it."""
 
     def __init__(self, directory: Path) -> None:
         """Raises UnavailableError."""
         self.directory = directory
-        self.api_server: ApiServer | None = None
-        self.etcd: Etcd | None = None
+        self._api_server: ApiServer | None = None
+        self._etcd: Etcd | None = None
         self._named = os.environ.get("TESTBED_KUBECONFIG")
         self._made: list[str] = []
         self._names = count(1)
@@ -193,6 +193,20 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         self.servers: list[Server] = []
         """Those that run, in the order of their start."""
         self._admin: KeyPair | None = None
+
+    @property
+    def api_server(self) -> ApiServer:
+        """To be stopped and started.  Raises UnavailableError where it is not ours."""
+        if self._api_server is None:
+            raise UnavailableError(_FOREIGN)
+        return self._api_server
+
+    @property
+    def etcd(self) -> Etcd:
+        """What has its objects, to be written to.  Raises UnavailableError where it is not ours."""
+        if self._etcd is None:
+            raise UnavailableError(_FOREIGN)
+        return self._etcd
 
     def start(self) -> None:
         """Start everything, and wait until a namespace can be used."""
@@ -203,9 +217,9 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
         programs = binaries.kubernetes()
         tls = Authority(self.directory / "tls")
         self._admin = tls.client("admin", organization="system:masters")
-        etcd = self.etcd = self._etcds.start("3.6", "kubernetes")
+        etcd = self._etcd = self._etcds.start("3.6", "kubernetes")
         self.servers.append(etcd)
-        api_server = self.api_server = ApiServer(programs, self.directory, tls, etcd)
+        api_server = self._api_server = ApiServer(programs, self.directory, tls, etcd)
         self.servers.append(api_server)
         api_server.start()
         own = self.directory / "admin.kubeconfig"

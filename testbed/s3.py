@@ -118,6 +118,8 @@ class SeaweedFS(S3Server):
         command: list[str | Path] = [binaries.weed(), "-logtostderr", "mini", f"-dir={data}"]
         command += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.config={config}"]
         command += ["-webdav=false", "-admin.ui=false", "-master.telemetry=false"]
+        # Each bucket takes a volume, and by default there are as many as the disk has free gigabytes.
+        command += ["-volume.max=8192"]
         command += [f"-{flag}={port}" for flag, port in self._ports.items()]
         if self.tls:
             pair = self.tls.server

@@ -457,8 +457,6 @@ def test_a_token_that_is_exchanged_under_the_sidecar_is_used(sidecar, account):
 
 
 def test_an_api_server_that_is_away_stops_no_capture_and_hears_all_when_it_is_back(sidecar, control_plane):
-    if control_plane.api_server is None:
-        pytest.skip("the cluster is not ours to restart")
     sidecar.start()
     sidecar.wait_holder(DELTA, "0")
     control_plane.api_server.kill()

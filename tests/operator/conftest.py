@@ -8,18 +8,17 @@ import itertools
 import json
 import threading
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
-import yaml
 
 from rootcellar.errors import KubeExistsError, KubeNotFoundError
 from rootcellar.kube.kinds import untyped
 from rootcellar.kube.manager import Manager
 from rootcellar.logs import make_log
-from tests.kube.things import CRDS, wait_until
+from rootcellar.operator.contracts import CONTRACTS
+from testbed import crds
+from tests.kube.things import wait_until
 
-CHART = Path(__file__).parents[2] / "charts" / "rootcellar"
 SECRETS = untyped("", "v1", "secrets")
 NAMESPACES = untyped("", "v1", "namespaces", is_namespaced=False)
 _numbers = itertools.count(1)
@@ -28,25 +27,9 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def served(control_plane):
     """The API server knows the kinds of the contracts."""
-    client = control_plane.client
-    for path in sorted((CHART / "crds").glob("*.yaml")):
-        manifest = yaml.safe_load(path.read_text())
-        with suppress(KubeExistsError):
-            client.create(CRDS, manifest)
-        spec = manifest["spec"]
-        kind = untyped(
-            spec["group"], spec["versions"][0]["name"], spec["names"]["plural"], is_namespaced=False
-        )
-        wait_until(lambda kind=kind: _is_known(client, kind), f"{kind.plural} are served")
+    for contract in CONTRACTS:
+        crds.install(control_plane.client, contract.definition)
     return control_plane
-
-
-def _is_known(client, kind):
-    try:
-        client.list_page(kind, page=1)
-    except KubeNotFoundError:
-        return False
-    return True
 
 
 class Kubectl:

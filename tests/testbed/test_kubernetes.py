@@ -12,6 +12,7 @@ import pytest
 from rootcellar.errors import KubeNotFoundError
 from rootcellar.kube.kinds import untyped
 from testbed import binaries, kubernetes_binaries
+from testbed.cache import UnavailableError
 from testbed.kubernetes import NAMESPACES, ControlPlane
 from tests.agent.agents import wait_until
 
@@ -33,11 +34,6 @@ time.sleep(600)
 def active(control_plane):
     found = control_plane.client.list(NAMESPACES)
     return {each["metadata"]["name"] for each in found if each["status"]["phase"] == "Active"}
-
-
-def ours(control_plane):
-    if control_plane.api_server is None:
-        pytest.skip("the cluster is not ours")
 
 
 def test_each_part_reports_the_version_we_pinned(monkeypatch):
@@ -89,8 +85,8 @@ def test_kubectl_works_with_the_kubeconfig(control_plane, tmp_path):
     assert (done.returncode, done.stdout.strip()) == (0, "yes"), done.stderr
 
 
-def test_a_killed_run_leaves_no_process(control_plane, tmp_path):
-    ours(control_plane)
+def test_a_killed_run_leaves_no_process(tmp_path, monkeypatch):
+    monkeypatch.delenv("TESTBED_KUBECONFIG", raising=False)
     environment = {**os.environ, "PYTHONPATH": str(Path(binaries.__file__).parents[1])}
     with subprocess.Popen(
         [sys.executable, "-c", STARTED, tmp_path / "killed"],
@@ -115,7 +111,9 @@ def test_another_cluster_is_taken_by_its_kubeconfig_and_left_clean(control_plane
     monkeypatch.setenv("TESTBED_KUBECONFIG", str(control_plane.kubeconfig(tmp_path / "config")))
     with ControlPlane(tmp_path / "other") as other:
         other.start()
-        assert (other.api_server, other.url) == (None, control_plane.url)
+        assert other.url == control_plane.url
+        with pytest.raises(UnavailableError, match="not ours"):
+            other.api_server.stop()
         namespace = other.new_namespace()
         assert namespace in active(control_plane)
     assert namespace not in active(control_plane)
