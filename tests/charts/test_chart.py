@@ -11,6 +11,7 @@ from rootcellar.cli.arguments import Arguments, sort
 from rootcellar.cli.table_beside import OPERATOR
 from rootcellar.kube.rbac import rules
 from rootcellar.operator.contracts import CONTRACTS
+from rootcellar.operator.contracts import NAMES as CONTROLLERS
 from rootcellar.operator.shared import rights
 from testbed import chart
 
@@ -58,16 +59,17 @@ def test_every_value_has_a_type_and_a_description_and_every_described_one_a_valu
     compare(SCHEMA, VALUES, "values")
 
 
-def test_the_controllers_that_can_be_switched_on_are_the_contracts():
-    assert VALUES["controllers"] == [each.name for each in CONTRACTS]
-    assert SCHEMA["properties"]["controllers"]["items"]["enum"] == VALUES["controllers"]
+def test_every_contract_is_served_unless_some_are_named(helm):
+    assert f"--controllers={','.join(CONTROLLERS)}" in args(helm.render())
+    assert "--controllers=backupentry" in args(helm.render({"controllers": ["backupentry"]}))
 
 
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"controllers": ["everything"]}, "must be one of 'backupbucket', 'backupentry'"),
-        ({"controllers": []}, "minItems"),
+        ({"controllers": ["everything"]}, f'no controller "everything": known are {", ".join(CONTROLLERS)}'),
+        ({"controllers": ["operator"]}, 'no controller "operator"'),
+        ({"types": ["local"]}, "localBuckets.volume has to say where"),
         ({"classes": ["shoots"]}, "must be one of 'shoot', 'seed', 'garden'"),
         ({"replica": 3}, "additional properties 'replica' not allowed"),
         ({"image": {"digest": "sha256:abc"}}, "does not match pattern"),
@@ -132,6 +134,27 @@ def test_the_verb_takes_every_argument_that_the_chart_can_give(helm):
             given.get(option)
         assert given.need(operator_flags.LISTEN) == ("", 8080)
         assert given.has(operator_flags.TAKE_OVER) is given.has(operator_flags.HEARTBEAT) is (values is every)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [{"persistentVolumeClaim": {"claimName": "backups"}}, {"hostPath": {"path": "/var/backups"}}],
+    ids=["claim", "path"],
+)
+def test_local_buckets_lie_in_the_volume_that_the_values_name_where_the_operator_looks(helm, source):
+    objects = helm.render({"types": ["local"], "localBuckets": {"volume": source}})
+    spec = pod(objects)["spec"]
+    (volume,) = (each for each in spec["volumes"] if each["name"] == "local-buckets")
+    assert volume == {"name": "local-buckets", **source}
+    (mount,) = (each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "local-buckets")
+    given = Arguments(sort(args(objects), [OPERATOR], ()), {}, {}.get)
+    assert str(given.need(operator_flags.DIRECTORY)) == mount["mountPath"]
+    assert mount["mountPath"] == given.need(operator_flags.HOST_PATH), "as an etcd is told"
+    assert "readOnly" not in mount
+
+
+def test_without_a_volume_for_local_buckets_none_is_mounted(helm):
+    assert [each["name"] for each in pod(helm.render())["spec"]["volumes"]] == ["tmp"]
 
 
 def test_an_image_is_named_by_its_digest_before_its_tag(helm):

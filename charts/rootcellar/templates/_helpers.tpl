@@ -44,6 +44,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- dict "namespaces" (uniq $namespaces) | toYaml -}}
 {{- end }}
 
+{{/* The contracts that are served; each that there is has its rights in a file. */}}
+{{- define "rootcellar.controllers" -}}
+{{- $known := list -}}
+{{- range $path, $_ := .Files.Glob "files/rights/*.yaml" }}{{ $known = append $known (base $path | trimSuffix ".yaml") }}{{ end -}}
+{{- $known = without $known "operator" -}}
+{{- range .Values.controllers }}
+{{- if not (has . $known) }}{{ fail (printf "there is no controller %q: known are %s" . (join ", " $known)) }}{{ end }}
+{{- end -}}
+{{- dict "names" (.Values.controllers | default $known) | toYaml -}}
+{{- end }}
+
+{{/* Where the operator keeps buckets of the type local, and where Gardener has them mounted beside an etcd. */}}
+{{- define "rootcellar.localBuckets" -}}
+/etc/gardener/local-backupbuckets
+{{- end }}
+
 {{- define "rootcellar.priorityClass" -}}
 {{- if include "rootcellar.isRuntimeCluster" . -}}
 {{ .Values.gardener.runtimeCluster.priorityClassName }}

@@ -9,10 +9,9 @@ CONTROLLERS = Option(
     "--controllers",
     values.names,
     "NAME,...",
-    "what is served: backupbucket, backupentry",
+    "contracts that are served, such as backupentry; all without it",
     env=True,
     setting="operator.controllers",
-    default="backupbucket,backupentry",
 )
 TYPES = Option(
     "--types",

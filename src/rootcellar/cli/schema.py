@@ -335,7 +335,7 @@ class Policy(Table, frozen=True):
 class Operator(Table, frozen=True):
     """What `operator` serves in a cluster; what is not here has the default of its option."""
 
-    controllers: Annotated[tuple[Text, ...], Meta(description="backupbucket, backupentry")] = ()
+    controllers: Annotated[tuple[Text, ...], Meta(description="contracts that are served; all if none")] = ()
     types: Annotated[tuple[Text, ...], Meta(description="provider types that are served")] = ()
     classes: Annotated[tuple[Text, ...], Meta(description="shoot, seed, garden")] = ()
     namespace: Annotated[Text | None, Meta(description="where its Lease is")] = None
