@@ -24,11 +24,12 @@ from rootcellar.kube.kinds import LEASES, Kind, Lease, LeaseSpec, Meta, untyped
 from rootcellar.kube.rbac import CLUSTER, OWN, rules
 from rootcellar.logs import make_log
 from rootcellar.operator.backupbucket.types import BackupBucket
-from rootcellar.operator.contracts import CONTRACTS, Contract
+from rootcellar.operator.contracts import CONTRACTS
 from rootcellar.operator.heartbeat import HOLDER, Heartbeat
 from rootcellar.operator.peers import Peer, PeerWatch, living, peers
 from rootcellar.operator.preflight import require_kinds
-from rootcellar.operator.process import OperatorSettings, cluster_id, look
+from rootcellar.operator.process import cluster_id, look
+from rootcellar.operator.settings import OperatorSettings
 from rootcellar.operator.shared import rights
 from rootcellar.operator.shared.rights import HEARTBEAT
 from tests.kube.things import wait_until
@@ -103,7 +104,7 @@ def test_to_see_secrets_change_takes_rights_only_where_the_annotation_is_ignored
 
 def test_a_kind_that_the_api_server_does_not_know_is_told_at_once(served):
     nowhere = Kind("nowhere.rootcellar.dev", "v1", "backupbuckets", BackupBucket, is_namespaced=False)
-    contract = Contract("backupbucket", Definition(nowhere, "BackupBucket"), ())
+    contract = replace(CONTRACTS[0], definition=Definition(nowhere, "BackupBucket"))
     with pytest.raises(ConfigError) as refused:
         require_kinds(served.client, [contract])
     assert "does not know backupbuckets.nowhere.rootcellar.dev" in refused.value.message

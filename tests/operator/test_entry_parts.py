@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rootcellar.errors import ConfigError
-from rootcellar.kube.kinds import Meta
+from rootcellar.kube.kinds import Key, Meta
 from rootcellar.operator.backupentry.etcd_backup import etcd_backup, is_theirs
 from rootcellar.operator.backupentry.names import parse
+from rootcellar.operator.backupentry.run import EntrySettings, place_of
 from rootcellar.operator.backupentry.types import BackupEntry, BackupEntrySpec
 from rootcellar.operator.shared.extension import SecretReference
 from rootcellar.operator.shared.gardener import CREATED_BY
@@ -23,6 +24,7 @@ from rootcellar.operator.shared.secrets import (
     TOKEN_REQUESTOR,
     Secret,
 )
+from rootcellar.operator.shared.subject import SeenSecret
 
 
 @pytest.mark.parametrize(
@@ -57,14 +59,51 @@ def test_two_entries_never_share_a_place(one, other):
     assert one == other or not (one.startswith(other) or other.startswith(one))
 
 
-def entry(type_="S3", name="shoot--dev--example--f6c6"):
+def entry(type_="S3", name="shoot--dev--example--f6c6", provider_config=None):
     spec = BackupEntrySpec(
         type=type_,
         region="eu-1",
         bucket_name="bucket",
         secret_ref=SecretReference(name="entry-x", namespace="garden"),
+        provider_config=provider_config,
     )
     return BackupEntry(metadata=Meta(name=name), spec=spec)
+
+
+ENDPOINT = "https://storage.me-central2.rep.googleapis.com"
+
+
+def google(store):
+    """A configuration of the bucket; what else is in it, and cannot be meant, is not the entry's matter."""
+    return {"kind": "BackupBucketConfig", "immutability": {"retentionPeriod": "soon"}, "store": store}
+
+
+def place(tmp_path, type_, config, *endpoints):
+    seen = SeenSecret(Key("garden", "entry-x"), b"", Secret(data={"serviceaccount.json": b"{}"}))
+    told = EntrySettings({type_}, (), tmp_path, tmp_path, "/buckets", endpoints=endpoints)
+    return place_of(entry(type_, provider_config=config), seen, told).url
+
+
+def test_an_entry_is_looked_for_where_its_bucket_was_made(tmp_path):
+    assert place(tmp_path, "gcp", google({"endpointOverride": ENDPOINT}), f"{ENDPOINT}/") == (
+        f"gs://bucket?endpoint={ENDPOINT}"
+    )
+    assert place(tmp_path, "gcp", google({})) == place(tmp_path, "gcp", None) == "gs://bucket"
+    assert place(tmp_path, "S3", google({"endpointOverride": ENDPOINT})) == "s3://bucket?region=eu-1"
+
+
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        ({"endpointOverride": ENDPOINT}, "is not allowed here"),
+        ({"endpointOverride": "http://inside"}, "is no https address"),
+        ({"endpointOverride": 7}, "expected `str"),
+    ],
+)
+def test_nothing_is_looked_for_at_an_endpoint_that_cannot_be_meant(tmp_path, store, told):
+    """At Google's own there would be no such bucket, and a deletion would take its objects for gone."""
+    with pytest.raises(ConfigError, match=told):
+        place(tmp_path, "gcp", google(store))
 
 
 KEYS = {"accessKeyID": b"id", "secretAccessKey": b"secret", "region": b"theirs"}

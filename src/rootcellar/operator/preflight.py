@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rootcellar.kube.client import KubeClient
     from rootcellar.kube.rbac import Right
-    from rootcellar.operator.contracts import Contract
+    from rootcellar.operator.shared.contract import Contract
 
 _REVIEWS: Final = untyped("authorization.k8s.io", "v1", "selfsubjectaccessreviews", is_namespaced=False)
 

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rootcellar.errors import ConfigError, KubeNotFoundError
+from rootcellar.errors import ConfigError, KubeNotFoundError, UsageError
 from rootcellar.kube.election import Terms
 from rootcellar.kube.kinds import untyped
 from rootcellar.kube.manager import Manager
 from rootcellar.kube.rbac import CLUSTER, OWN
-from rootcellar.operator.backupbucket.controller import add_bucket_controller
-from rootcellar.operator.backupbucket.run import BucketSettings
-from rootcellar.operator.backupentry.controller import add_entry_controller
-from rootcellar.operator.backupentry.run import EntrySettings
-from rootcellar.operator.contracts import CONTRACTS
+from rootcellar.operator.contracts import CONTRACTS, NAMES
 from rootcellar.operator.heartbeat import Heartbeat
 from rootcellar.operator.peers import PeerWatch, peers, refusal
 from rootcellar.operator.preflight import require_kinds, require_rights
 from rootcellar.operator.shared import rights
+from rootcellar.operator.shared.contract import Means
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,37 +26,11 @@ if TYPE_CHECKING:
     from rootcellar.kube.client import KubeClient
     from rootcellar.logs import Log
     from rootcellar.operator.peers import Peer
+    from rootcellar.operator.settings import OperatorSettings
+    from rootcellar.operator.shared.contract import Contract
 
-NAMES: Final = tuple(contract.name for contract in CONTRACTS)
 _NAMESPACES = untyped("", "v1", "namespaces", is_namespaced=False)
 _ANCHOR: Final = "kube-system"
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorSettings:
-    """What an operator was told.
-
-    `identity` tells processes apart, `namespace` is where their Lease is.  `directory` has the buckets of
-    the type `local`, which are mounted at `host_path` beside an etcd.  `grace` is how long the objects of an
-    entry are kept behind its deletion; `endpoints` are those that a providerConfig may name.  `takes_over`:
-    work although a peer lives.  `beats`: renew the Lease that gardenlet looks at.
-    """
-
-    identity: str
-    namespace: str
-    controllers: tuple[str, ...]
-    types: tuple[str, ...]
-    classes: tuple[str, ...]
-    directory: Path
-    host_path: str
-    elects: bool = True
-    listen: tuple[str, int] | None = None
-    workers: int = 5
-    ignore_annotation: bool = False
-    grace: timedelta = timedelta(0)
-    endpoints: tuple[str, ...] = ()
-    takes_over: bool = False
-    beats: bool = False
 
 
 def operate(
@@ -77,8 +46,9 @@ def operate(
         manager = Manager(access, identity=settings.identity, log=log, terms=terms, listen=settings.listen)
         client = manager.client
         owner = look(client, settings)
-        for name in settings.controllers:
-            _add(name, manager, settings, owner, tokens, log)
+        means = Means(settings, owner, tokens, log)
+        for contract in chosen(settings):
+            contract.serve(manager, means)
         log.info("started", controllers=",".join(settings.controllers), cluster=owner)
         ready(manager)
         if not settings.takes_over:
@@ -91,10 +61,11 @@ def operate(
 def look(client: KubeClient, settings: OperatorSettings) -> str:
     """Whether an operator could work here, without a write: which cluster it is.
 
-    Raises ConfigError where a kind is missing, KubeDeniedError where a right is, FencedError where a peer
-    lives, KubeError where the API server does not say.
+    Raises UsageError for a controller that there is not, ConfigError where a kind is missing,
+    KubeDeniedError where a right is, FencedError where a peer lives, KubeError where the API server does not
+    say.
     """
-    contracts = [each for each in CONTRACTS if each.name in settings.controllers]
+    contracts = chosen(settings)
     places = {CLUSTER: "", OWN: settings.namespace}
     if settings.ignore_annotation:
         places[rights.WATCHED] = ""
@@ -104,6 +75,13 @@ def look(client: KubeClient, settings: OperatorSettings) -> str:
     if not settings.takes_over and (found := _peers(client, settings)):
         raise refusal(found)
     return cluster_id(client)
+
+
+def chosen(settings: OperatorSettings) -> tuple[Contract, ...]:
+    """The contracts that are to be served.  Raises UsageError for a name that none has."""
+    if unknown := sorted(set(settings.controllers) - set(NAMES)):
+        raise UsageError(f"there is no controller {unknown[0]!r}", hint=f"known are {', '.join(NAMES)}")
+    return tuple(each for each in CONTRACTS if each.name in settings.controllers)
 
 
 def _peers(client: KubeClient, settings: OperatorSettings) -> tuple[Peer, ...]:
@@ -116,42 +94,6 @@ def cluster_id(client: KubeClient) -> str:
         return str(client.get(_NAMESPACES, _ANCHOR)["metadata"]["uid"])
     except KubeNotFoundError as error:
         raise ConfigError(f"there is no namespace {_ANCHOR}: is this a Kubernetes cluster?") from error
-
-
-def _add(name: str, manager: Manager, settings: OperatorSettings, owner: str, tokens: Path, log: Log) -> None:
-    match name:
-        case "backupbucket":
-            add_bucket_controller(
-                manager,
-                BucketSettings(
-                    settings.types,
-                    settings.classes,
-                    owner,
-                    settings.directory,
-                    tokens,
-                    endpoints=settings.endpoints,
-                ),
-                log=log,
-                ignore_annotation=settings.ignore_annotation,
-                workers=settings.workers,
-            )
-        case "backupentry":
-            add_entry_controller(
-                manager,
-                EntrySettings(
-                    settings.types,
-                    settings.classes,
-                    settings.directory,
-                    tokens,
-                    settings.host_path,
-                    grace=settings.grace,
-                ),
-                log=log,
-                ignore_annotation=settings.ignore_annotation,
-                workers=settings.workers,
-            )
-        case _:
-            raise ConfigError(f"there is no controller {name!r}", hint=f"known are {', '.join(NAMES)}")
 
 
 @contextmanager

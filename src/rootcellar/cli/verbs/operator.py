@@ -18,7 +18,7 @@ from rootcellar.logs import make_log
 if TYPE_CHECKING:
     from rootcellar.cli.context import Context
     from rootcellar.kube.access import Access
-    from rootcellar.operator.process import OperatorSettings
+    from rootcellar.operator.settings import OperatorSettings
 
 
 class OperatorCheck(Document, frozen=True):
@@ -49,20 +49,18 @@ def run(context: Context) -> int:
 
 
 def _settings(context: Context, access: Access) -> OperatorSettings:
-    from rootcellar.operator.process import NAMES, OperatorSettings  # noqa: PLC0415  as above
+    from rootcellar.operator.contracts import NAMES  # noqa: PLC0415  as above
+    from rootcellar.operator.settings import OperatorSettings  # noqa: PLC0415  as above
 
     given, written = context.arguments, context.configuration.file.operator
     if given.has(own.LEADER_ELECTION) and given.has(own.NO_LEADER_ELECTION):
         raise UsageError("--leader-election and --no-leader-election say the opposite of each other")
-    controllers = given.need(own.CONTROLLERS)
-    if unknown := sorted(set(controllers) - set(NAMES)):
-        raise UsageError(f"there is no controller {unknown[0]!r}", hint=f"known are {', '.join(NAMES)}")
     if (workers := given.need(own.WORKERS)) < 1:
         raise UsageError("--workers is 0: nothing would ever be done")
     return OperatorSettings(
         identity=f"{socket.gethostname()}_{uuid.uuid4()}",
         namespace=given.get(own.NAMESPACE) or access.namespace,
-        controllers=controllers,
+        controllers=given.get(own.CONTROLLERS) or NAMES,
         types=given.need(own.TYPES),
         classes=given.need(own.CLASSES),
         directory=given.need(own.DIRECTORY),

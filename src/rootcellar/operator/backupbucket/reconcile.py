@@ -24,7 +24,7 @@ from rootcellar.operator.backupbucket.findings import CREDENTIALS, PLANNED
 from rootcellar.operator.backupbucket.run import DRY_RUN, FINALIZER, ROTATE, Run
 from rootcellar.operator.backupbucket.types import BACKUP_BUCKETS, DEFINITION
 from rootcellar.operator.shared.gardener import Ask, ConditionStatus, OperationType, State
-from rootcellar.operator.shared.operation import is_ours
+from rootcellar.operator.shared.operation import ORDERS, is_ours
 from rootcellar.operator.shared.secrets import SECRETS, Contents
 from rootcellar.operator.shared.status import Finding, sentence
 from rootcellar.operator.shared.subject import Subject
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from rootcellar.operator.backupbucket.deletion import Deletion
     from rootcellar.operator.backupbucket.run import BucketSettings
     from rootcellar.operator.shared.subject import Ground
-
-
-_ORDERS = {Ask.RECONCILE, Ask.MIGRATE, Ask.RESTORE}
 
 
 @dataclass(slots=True)
@@ -87,7 +84,7 @@ class BucketReconciler:
     def _is_well(self, each: Run) -> bool:
         """Whether there is no order, and nothing to be brought to an end."""
         last = each.bucket.status.last_operation
-        if each.subject.operation == OperationType.DELETE or each.subject.asked in _ORDERS:
+        if each.subject.operation == OperationType.DELETE or each.subject.asked in ORDERS:
             return False
         if (
             last is None

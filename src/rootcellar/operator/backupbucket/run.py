@@ -117,7 +117,7 @@ class Run:
         except ConfigError:
             if is_strict:
                 raise
-        check_endpoint(self.config, self.settings.endpoints)
+        check_endpoint(self.config.endpoint, self.settings.endpoints)
 
     def open(self) -> None:
         """Nothing is asked of the store yet.  Raises ConfigError, UsageError."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from msgspec import field
 
 from rootcellar.kube import kinds
 from rootcellar.kube.crd import AGE, Column, Definition
@@ -13,23 +12,15 @@ from rootcellar.operator.shared import gardener
 from rootcellar.operator.shared.extension import (
     STATE,
     TYPE,
-    Class,
+    ExtensionSpec,
     ExtensionStatus,
-    ProviderConfig,
     SecretReference,
-    Type,
 )
 from rootcellar.operator.shared.part import Part
 
 
-class BackupBucketSpec(Part, frozen=True, kw_only=True):
+class BackupBucketSpec(ExtensionSpec, frozen=True, kw_only=True):
     """Which bucket is wanted.  Nothing here may change once the object is being deleted."""
-
-    type: Type
-    region: Annotated[str, msgspec.Meta(description="The region that the bucket is in. It cannot change.")]
-    secret_ref: Annotated[SecretReference, msgspec.Meta(description="The credentials for the object store.")]
-    provider_config: ProviderConfig = None
-    class_: Class = field(name="class", default=None)
 
 
 class BackupBucketStatus(ExtensionStatus, frozen=True, kw_only=True):

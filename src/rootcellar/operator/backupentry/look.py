@@ -16,21 +16,21 @@ from rootcellar.kube.steps import Done, Outcome, Requeue, Step, run
 from rootcellar.operator.backupentry import survey
 from rootcellar.operator.backupentry.names import parse
 from rootcellar.operator.backupentry.run import (
-    FINALIZER,
     EntrySettings,
     place_of,
     reachable,
+    subject_of,
     unreachable,
 )
-from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, DEFINITION, BackupEntry
 from rootcellar.operator.shared.gardener import State
 from rootcellar.operator.shared.operation import is_ours
-from rootcellar.operator.shared.subject import Ground, Subject
 
 if TYPE_CHECKING:
     from rootcellar.kube.kinds import Key
     from rootcellar.operator.backupentry.metrics import EntryMetrics
+    from rootcellar.operator.backupentry.types import BackupEntry
     from rootcellar.operator.shared.buckets import Buckets
+    from rootcellar.operator.shared.subject import Ground, Subject
 
 _NOT_YET: Final = timedelta(minutes=1)
 
@@ -48,14 +48,7 @@ class EntryWatch:
     def look(self, key: Key) -> Outcome:
         """Raises KubeErrors; what a store says is a condition."""
         try:
-            subject = Subject(
-                self.ground,
-                BACKUP_ENTRIES,
-                DEFINITION.name,
-                key,
-                finalizer=FINALIZER,
-                noun=lambda _operation: "BackupEntry",
-            )
+            subject = subject_of(self.ground, key)
         except KubeNotFoundError:
             self.metrics.forget(key.name)
             return Done()

@@ -19,22 +19,22 @@ from rootcellar.kube.steps import Done, Outcome, Step, run
 from rootcellar.operator.backupentry.etcd_backup import etcd_backup
 from rootcellar.operator.backupentry.names import parse
 from rootcellar.operator.backupentry.run import (
-    FINALIZER,
     EntrySettings,
     Run,
     namespace_of,
     reachable,
+    subject_of,
     unreachable,
 )
-from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, DEFINITION, BackupEntry
 from rootcellar.operator.shared.gardener import Ask, ConditionStatus, OperationType, State
 from rootcellar.operator.shared.operation import is_ours
-from rootcellar.operator.shared.subject import Ground, Subject
 
 if TYPE_CHECKING:
     from rootcellar.operator.backupentry.parting import EntryParting
+    from rootcellar.operator.backupentry.types import BackupEntry
     from rootcellar.operator.shared.buckets import Buckets
     from rootcellar.operator.shared.status import Finding
+    from rootcellar.operator.shared.subject import Ground, Subject
 
 
 @dataclass(slots=True)
@@ -52,14 +52,7 @@ class EntryReconciler:
     def reconcile(self, key: Key) -> Outcome:
         """Raises what went wrong, after it was told in the status where that is to be."""
         try:
-            subject = Subject(
-                self.ground,
-                BACKUP_ENTRIES,
-                DEFINITION.name,
-                key,
-                finalizer=FINALIZER,
-                noun=lambda _operation: "BackupEntry",
-            )
+            subject = subject_of(self.ground, key)
         except KubeNotFoundError:
             return Done()
         if not is_ours(subject.object.spec, self.settings.types, self.settings.classes):

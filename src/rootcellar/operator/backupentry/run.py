@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from rootcellar.errors import KubeNotFoundError, NotFoundError, RootcellarError
 from rootcellar.kube.kinds import untyped
+from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, DEFINITION, BackupEntry
 from rootcellar.operator.shared.gardener import SHOOT_UID, ConditionStatus
 from rootcellar.operator.shared.place import Asked, Place, located
 from rootcellar.operator.shared.status import Finding, sentence
+from rootcellar.operator.shared.subject import Ground, Subject
 from rootcellar.stores.admin.codes import codes
+from rootcellar.stores.admin.provider_config import check_endpoint, endpoint_of
 from rootcellar.stores.url import open_store
 
 if TYPE_CHECKING:
@@ -19,9 +22,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rootcellar.kube.client import KubeClient
+    from rootcellar.kube.kinds import Key
     from rootcellar.operator.backupentry.names import EntryName
-    from rootcellar.operator.backupentry.types import BackupEntry
-    from rootcellar.operator.shared.subject import SeenSecret, Subject
+    from rootcellar.operator.shared.subject import SeenSecret
     from rootcellar.stores.protocol import Store
 
 FINALIZER: Final = "extensions.gardener.cloud/backupentry"
@@ -34,7 +37,8 @@ _NAMESPACES = untyped("", "v1", "namespaces", is_namespaced=False)
 class EntrySettings:
     """What an operator was told.  `grace`: how long the objects of an entry are kept after it was deleted.
     `directory` and `tokens` are `Asked`'s, `host_path` is where `directory` is mounted beside an etcd.
-    `looks`: how often each entry's backups are looked at, None for never.
+    `endpoints` are those that a providerConfig may name.  `looks`: how often each entry's backups are looked
+    at, None for never.
     """
 
     types: Collection[str]
@@ -43,6 +47,7 @@ class EntrySettings:
     tokens: Path
     host_path: str
     grace: timedelta = timedelta(0)
+    endpoints: Collection[str] = ()
     looks: timedelta | None = timedelta(hours=1)
 
 
@@ -65,13 +70,25 @@ class Run:
         return self.seen
 
     def place(self, settings: EntrySettings) -> Place:
-        """Where its bucket is.  Raises as `located`."""
+        """Where its bucket is.  Raises as `place_of`."""
         return place_of(self.entry, self.credentials, settings)
 
     def store(self, settings: EntrySettings) -> Store:
         """Its own prefix."""
         place = self.place(settings)
         return open_store(place.below(self.name.prefix), credentials=place.credentials)
+
+
+def subject_of(ground: Ground, key: Key) -> Subject[BackupEntry]:
+    """The entry as it is now.  Raises KubeNotFoundError."""
+    return Subject(
+        ground,
+        BACKUP_ENTRIES,
+        DEFINITION.name,
+        key,
+        finalizer=FINALIZER,
+        noun=lambda _operation: DEFINITION.name,
+    )
 
 
 def namespace_of(client: KubeClient, name: EntryName) -> str | None:
@@ -91,9 +108,20 @@ def namespace_of(client: KubeClient, name: EntryName) -> str | None:
 
 
 def place_of(entry: BackupEntry, credentials: SeenSecret, settings: EntrySettings) -> Place:
-    """Where an entry's bucket is.  Raises as `located`."""
+    """Where an entry's bucket is.  Its providerConfig is that of the bucket, and only the endpoint in it
+    counts here.  Raises as `located`, and ConfigError for an endpoint that is not allowed.
+    """
     spec = entry.spec
-    asked = Asked(spec.bucket_name, spec.region, credentials.secret, settings.directory, settings.tokens)
+    endpoint = endpoint_of(spec.type, spec.provider_config)
+    check_endpoint(endpoint, settings.endpoints)
+    asked = Asked(
+        spec.bucket_name,
+        spec.region,
+        credentials.secret,
+        settings.directory,
+        settings.tokens,
+        endpoint=endpoint or "",
+    )
     return located(spec.type, asked)
 
 

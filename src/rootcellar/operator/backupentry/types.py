@@ -5,36 +5,23 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import field
 
 from rootcellar.kube import kinds
 from rootcellar.kube.crd import AGE, Column, Definition
 from rootcellar.operator.shared import gardener
-from rootcellar.operator.shared.extension import (
-    STATE,
-    TYPE,
-    Class,
-    ExtensionStatus,
-    ProviderConfig,
-    SecretReference,
-    Type,
-)
+from rootcellar.operator.shared.extension import STATE, TYPE, ExtensionSpec, ExtensionStatus
 from rootcellar.operator.shared.part import Part
 
 
-class BackupEntrySpec(Part, frozen=True, kw_only=True):
+class BackupEntrySpec(ExtensionSpec, frozen=True, kw_only=True):
     """Where one cluster's backups are.  Nothing here may change once the object is being deleted."""
 
-    type: Type
     region: Annotated[str, msgspec.Meta(description="The region that the bucket is in.")]
     bucket_name: Annotated[str, msgspec.Meta(description="The bucket.")]
-    secret_ref: Annotated[SecretReference, msgspec.Meta(description="The credentials for the object store.")]
-    provider_config: ProviderConfig = None
     backup_bucket_provider_status: Annotated[
         dict[str, Any] | None,
         msgspec.Meta(description="What the status of the BackupBucket has as `providerStatus`."),
     ] = None
-    class_: Class = field(name="class", default=None)
 
 
 class BackupEntryStatus(ExtensionStatus, frozen=True, kw_only=True):

@@ -21,17 +21,6 @@ Codes = Annotated[
     tuple[str, ...],
     Meta(description="What kinds of error these are, in the words of Gardener (ERR_...)."),
 ]
-Class = Annotated[
-    str | None,
-    Meta(
-        description="Which of several extensions for one type is meant: shoot (the default), seed or garden.",
-        extra_json_schema=cel(("self == oldSelf", "Value is immutable")),
-    ),
-]
-Type = Annotated[str, Meta(description="The provider that is responsible, such as aws or S3.")]
-ProviderConfig = Annotated[
-    dict[str, Any] | None, Meta(description="The provider's own configuration, of a kind that it defines.")
-]
 
 
 class SecretReference(Part, frozen=True, kw_only=True):
@@ -40,6 +29,26 @@ class SecretReference(Part, frozen=True, kw_only=True):
     SCHEMA: ClassVar[Schema] = ATOMIC
     name: Annotated[str, Meta(description="Its name.")] = ""
     namespace: Annotated[str, Meta(description="Its namespace.")] = ""
+
+
+class ExtensionSpec(Part, frozen=True, kw_only=True):
+    """What every extension is told.  Nothing of it may change once the object is being deleted."""
+
+    type: Annotated[str, Meta(description="The provider that is responsible, such as aws or S3.")]
+    region: Annotated[str, Meta(description="The region that the bucket is in. It cannot change.")]
+    secret_ref: Annotated[SecretReference, Meta(description="The credentials for the object store.")]
+    provider_config: Annotated[
+        dict[str, Any] | None,
+        Meta(description="The provider's own configuration, of a kind that it defines."),
+    ] = None
+    class_: Annotated[
+        str | None,
+        Meta(
+            description="Which of several extensions for one type is meant:"
+            " shoot (the default), seed or garden.",
+            extra_json_schema=cel(("self == oldSelf", "Value is immutable")),
+        ),
+    ] = field(name="class", default=None)
 
 
 class Condition(Part, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ there counts on them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import Struct, field
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from rootcellar.kube.cache import Change
     from rootcellar.kube.filters import Filter
 
-_ORDERS = {Ask.RECONCILE, Ask.MIGRATE, Ask.RESTORE}
+ORDERS = frozenset({Ask.RECONCILE, Ask.MIGRATE, Ask.RESTORE})
+"""What asks for something; the other values only hold it back."""
 _FINISHED_FIRST = (OperationType.CREATE, OperationType.MIGRATE, OperationType.RESTORE)
 
 
@@ -63,8 +64,17 @@ class _Object(Struct, frozen=True):
 _decoder = msgspec.json.Decoder(_Object)
 
 
-def is_ours(spec: Any, types: Collection[str], classes: Collection[str]) -> bool:
-    """Whether an object with this spec (`type`, `class_`) is for a controller of these types and classes.
+class Typed(Protocol):
+    """What of a spec tells whose it is."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def class_(self) -> str | None: ...
+
+
+def is_ours(spec: Typed, types: Collection[str], classes: Collection[str]) -> bool:
+    """Whether an object with this spec is for a controller of these types and classes.
 
     Without classes it is for `shoot`; an object without a class is of `shoot`, too.
     """
@@ -94,7 +104,7 @@ def _is_order(change: Change) -> bool:
     if change.new is None:
         return False
     found = _decoder.decode(change.new)
-    if found.metadata.annotations.get(OPERATION) in _ORDERS:
+    if found.metadata.annotations.get(OPERATION) in ORDERS:
         return True
     if created(change):
         last = found.status.last_operation

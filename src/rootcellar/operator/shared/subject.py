@@ -31,20 +31,11 @@ if TYPE_CHECKING:
     from rootcellar.kube.kinds import Kind, Meta
     from rootcellar.kube.writes import Writer
     from rootcellar.logs import Log
-    from rootcellar.operator.shared.extension import ExtensionStatus, SecretReference
+    from rootcellar.operator.shared.extension import ExtensionSpec, ExtensionStatus
     from rootcellar.operator.shared.status import Finding
 
 SILENT: Final = (FencedError, KubeConflictError)
 """What no status tells: another process works, or it is tried again at once."""
-
-
-class _Spec(Protocol):
-    @property
-    def type(self) -> str: ...
-    @property
-    def class_(self) -> str | None: ...
-    @property
-    def secret_ref(self) -> SecretReference: ...
 
 
 class Extension(Protocol):
@@ -53,7 +44,7 @@ class Extension(Protocol):
     @property
     def metadata(self) -> Meta: ...
     @property
-    def spec(self) -> _Spec: ...
+    def spec(self) -> ExtensionSpec: ...
     @property
     def status(self) -> ExtensionStatus: ...
 

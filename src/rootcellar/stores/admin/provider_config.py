@@ -70,6 +70,10 @@ class _GcpStore(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     endpoint_override: str | None = None
 
 
+class _GcpPlace(msgspec.Struct, frozen=True):
+    store: _GcpStore | None = None
+
+
 class _Aws(_Kind, frozen=True):
     immutability: _AwsImmutability | None = None
 
@@ -149,12 +153,25 @@ def decode(provider: str, raw: Any, *, strict: bool = True) -> ProviderConfig:
     raise AssertionError(said)
 
 
-def check_endpoint(config: ProviderConfig, allowed: Collection[str]) -> None:
+def endpoint_of(provider: str, raw: Any) -> str | None:
+    """Where the bucket is, by `raw` alone: what else is in it, sensible or not, is for who makes the bucket.
+    Raises ConfigError where that cannot be read: to look elsewhere would be to find nothing there.
+    """
+    if raw is None or provider != "gcp":
+        return None
+    try:
+        said = msgspec.convert(raw, _GcpPlace)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"providerConfig: {_lower(str(error))}", hint=_hint(provider)) from error
+    return _https(said.store.endpoint_override) if said.store else None
+
+
+def check_endpoint(endpoint: str | None, allowed: Collection[str]) -> None:
     """ConfigError for an endpoint that the operator's own list does not have: credentials are sent there."""
     known = {each.rstrip("/") for each in allowed}
-    if config.endpoint is not None and config.endpoint.rstrip("/") not in known:
+    if endpoint is not None and endpoint.rstrip("/") not in known:
         raise ConfigError(
-            f"providerConfig: the endpoint {config.endpoint} is not allowed here",
+            f"providerConfig: the endpoint {endpoint} is not allowed here",
             hint="whoever runs the operator may add it to the allowed endpoints",
         )
 
