@@ -65,8 +65,19 @@ def _lock(directory: Path) -> Iterator[None]:
         yield
 
 
-def run(*command: str | Path, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
-    """The output of a build step.  Raises UnavailableError with the last lines of what it said."""
+class BuildError(Exception):
+    """What is ours cannot be built, on a machine that has all it takes: a failure, never a reason to skip."""
+
+
+def run(
+    *command: str | Path,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    ours: bool = False,
+) -> str:
+    """The output of a build step.  Raises UnavailableError where there is no such program, and with the last
+    lines of what it said where it fails; BuildError then, if what it works on is `ours` alone.
+    """
     try:
         done = subprocess.run(
             command,
@@ -80,7 +91,8 @@ def run(*command: str | Path, cwd: Path | None = None, environment: Mapping[str,
         raise UnavailableError(f"{command[0]}: not found") from error
     except subprocess.CalledProcessError as error:
         said = "\n".join((error.stdout + error.stderr).splitlines()[-10:])
-        raise UnavailableError(f"{' '.join(map(str, command))}: {said}") from error
+        failure = BuildError if ours else UnavailableError
+        raise failure(f"{' '.join(map(str, command))}: {said}") from error
     return done.stdout
 
 

@@ -16,13 +16,17 @@ def fetch(into: Path, packages: Sequence[str]) -> None:
     """Have the packages' files there.  Raises UnavailableError."""
     try:
         run("apt-get", "download", *packages, cwd=into)
-    except UnavailableError:
-        # A fresh machine has no package lists yet: read them into a place of our own.
-        with tempfile.TemporaryDirectory() as own:
-            (Path(own) / "lists" / "partial").mkdir(parents=True)
-            private = ("-o", f"Dir::State::Lists={own}/lists", "-o", f"Dir::Cache={own}/cache")
-            run("apt-get", *private, "update")
-            run("apt-get", *private, "download", *packages, cwd=into)
+    except UnavailableError:  # a fresh machine has no package lists yet
+        fetch_newest(into, packages)
+
+
+def fetch_newest(into: Path, packages: Sequence[str]) -> None:
+    """As `fetch`, by lists of this moment, which are read into a place of their own."""
+    with tempfile.TemporaryDirectory() as own:
+        (Path(own) / "lists" / "partial").mkdir(parents=True)
+        private = ("-o", f"Dir::State::Lists={own}/lists", "-o", f"Dir::Cache={own}/cache")
+        run("apt-get", *private, "update")
+        run("apt-get", *private, "download", *packages, cwd=into)
 
 
 def unpack(into: Path, packages: Sequence[str]) -> None:

@@ -41,7 +41,10 @@ exec "$@"
 
 
 def build(archive: Path, name: str, sources: Path = ROOT) -> Path:
-    """Have the image of the Containerfile in `sources`, as a docker-archive.  Raises UnavailableError."""
+    """Have the image of the Containerfile in `sources`, as a docker-archive.
+
+    Raises UnavailableError where buildah cannot be had or run here, BuildError where the Containerfile fails.
+    """
     if os.geteuid() != 0:
         raise UnavailableError("buildah needs root")
     with tempfile.TemporaryDirectory(dir=_base().parent) as scratch:
@@ -50,9 +53,10 @@ def build(archive: Path, name: str, sources: Path = ROOT) -> Path:
         stored = ("--storage-driver=vfs", f"--root={scratch}/storage", f"--runroot={scratch}/run")
         trusting = f"--signature-policy={policy}"
 
-        def buildah(*arguments: str | Path) -> None:
-            _apart(Path(scratch), "/usr/bin/buildah", *stored, *arguments)
+        def buildah(*arguments: str | Path, ours: bool = True) -> None:
+            _apart(Path(scratch), "/usr/bin/buildah", *stored, *arguments, ours=ours)
 
+        buildah("info", ours=False)  # a kernel without its mounts is no fault of the Containerfile's
         buildah("pull", trusting, f"docker-archive:{_base()}")
         options = ("--isolation=chroot", "--pull-never", "--timestamp=0", f"--build-arg=BASE={_BASE}")
         file = sources / "deploy" / "Containerfile"
@@ -61,9 +65,9 @@ def build(archive: Path, name: str, sources: Path = ROOT) -> Path:
     return archive
 
 
-def _apart(scratch: Path, *command: str | Path) -> None:
+def _apart(scratch: Path, *command: str | Path, ours: bool = False) -> None:
     apart = ("unshare", "--mount", "--propagation", "private", "sh", "-c", _APART, "sh")
-    run(*apart, _programs(), scratch, *command)
+    run(*apart, _programs(), scratch, *command, ours=ours)
 
 
 @functools.cache

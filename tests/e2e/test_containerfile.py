@@ -10,8 +10,8 @@ import tarfile
 
 import pytest
 
-from testbed import image_builder, image_ours
-from testbed.cache import ROOT
+from testbed import debian, image_builder, image_ours
+from testbed.cache import ROOT, BuildError
 
 
 def files(archive):
@@ -41,19 +41,46 @@ def configured(archive):
     return said["Entrypoint"], said["User"], said["WorkingDir"], environment
 
 
+@pytest.fixture
+def sources(tmp_path):
+    """What both ways build from, which stays as it is while somebody edits the rest."""
+    directory = tmp_path / "sources"
+    for part in ("src", "requirements", "deploy/image"):
+        shutil.copytree(ROOT / part, directory / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in (".dockerignore", "deploy/Containerfile", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / part, directory / part)
+    return directory
+
+
 @pytest.mark.long
 @pytest.mark.servers
-def test_the_containerfile_gives_the_image_that_clusters_test(tmp_path):
-    sources = tmp_path / "sources"  # which stay as they are, while somebody edits the others
-    for part in ("src", "requirements", "deploy/image"):
-        shutil.copytree(ROOT / part, sources / part, ignore=shutil.ignore_patterns("__pycache__"))
-    for part in (".containerignore", "deploy/Containerfile", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / part, sources / part)
-
-    image = image_ours.write_rootcellar(tmp_path / "image.tar", sources)
+def test_the_containerfile_gives_the_image_that_clusters_test(tmp_path, sources):
+    # Debian may have mended a package since the cache was filled: both take those of this moment.
+    lowest = tmp_path / "lowest"
+    lowest.mkdir()
+    image_ours.system(lowest, debian.fetch_newest)
+    image = image_ours.write_rootcellar(tmp_path / "image.tar", sources, lowest / "layer.tar")
     built = image_builder.build(tmp_path / "built.tar", "rootcellar:built", sources)
 
     assert configured(built) == configured(image)
     ours, theirs = files(image), files(built)
     assert {path for path in ours.keys() ^ theirs.keys() if path} == set()
     assert {path: (ours[path], theirs[path]) for path in ours if path and ours[path] != theirs[path]} == {}
+
+
+@pytest.mark.long
+@pytest.mark.servers
+def test_a_containerfile_that_fails_is_not_taken_for_a_lack_of_buildah(tmp_path, sources):
+    file = sources / "deploy/Containerfile"
+    file.write_text("ARG BASE\nFROM ${BASE}\nRUN echo this cannot go well && exit 7\n")
+    with pytest.raises(BuildError, match=r"this cannot go well(?s:.*)exit status 7"):
+        image_builder.build(tmp_path / "built.tar", "rootcellar:built", sources)
+    assert not (tmp_path / "built.tar").exists()
+
+
+@pytest.mark.long
+@pytest.mark.servers
+def test_sources_that_make_no_package_are_not_taken_for_a_lack_of_a_tool(tmp_path, sources):
+    (sources / "src/rootcellar/errors.py").write_text("this is no Python\n")
+    with pytest.raises(BuildError, match=r"compileall(?s:.*)exit status 1"):
+        image_ours.write_rootcellar(tmp_path / "image.tar", sources)
