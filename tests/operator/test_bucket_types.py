@@ -1,10 +1,8 @@
-"""BackupBuckets of each provider type, each on its own server; and the documents that they come from."""
+"""BackupBuckets of each provider type, each on its own server."""
 
 import itertools
-import re
 
 import pytest
-import yaml
 
 from rootcellar.operator.backupbucket.run import KEEP
 from testbed.gcs import GcsBucket
@@ -12,7 +10,6 @@ from testbed.swift import PASSWORD, USER
 from tests.kube.things import wait_until
 from tests.operator.buckets import Scene
 from tests.stores.clouds import gcs_store
-from tests.stores.conftest import swift  # noqa: F401  a fixture
 from tests.stores.fake_oss import FakeOss
 
 _names = itertools.count(1)
@@ -66,7 +63,7 @@ def test_gcp(scene, fake_gcs):
     lives_and_ends(scene, "gcp", put=put, region="us-central1")
 
 
-def test_openstack(scene, swift):  # noqa: F811
+def test_openstack(scene, swift):
     container = type(swift.new_container())(f"seed-{next(_names)}", swift.auth)
     scene.name = container.name
     scene.secret("backup", {"authURL": swift.auth, "username": USER, "password": PASSWORD})
@@ -90,39 +87,13 @@ def test_alicloud(scene, seaweed):
     assert scene.name not in scene.buckets()
 
 
-EXAMPLE = """
-apiVersion: extensions.gardener.cloud/v1alpha1
-kind: BackupBucket
-metadata:
-  name: foo
-spec:
-  type: azure
-  providerConfig:
-    <some-optional-provider-specific-backupbucket-configuration>
-  region: eu-west-1
-  secretRef:
-    name: backupprovider
-    namespace: shoot--foo--bar
-"""
-"""As the document of the contract has it (https://gardener.cloud/docs/gardener/extensions/resources/backupbucket/);
-the line in angle brackets stands for a configuration, or for none.
-"""
-
-
-def test_the_manifest_of_the_contract_s_document_is_taken_without_any_annotation(scene):
-    text = re.sub(r"  providerConfig:\n    <[^>]*>\n", "", EXAMPLE)
-    assert text != EXAMPLE
-    manifest = yaml.safe_load(text)
-    scene.client.create(scene.any, manifest)
-    scene.name, scene.class_ = "foo", "shoot"
-    scene.new_namespace("shoot--foo--bar")
+def test_a_bucket_that_was_never_reached_has_a_way_out(scene):
+    scene.secret("backup", {"clientID": "x"})
     with scene.operator():
-        wait_until(lambda: scene.conditions().get("CredentialsFound") == ("False", "SecretMissing"), "waits")
-        scene.secret("backupprovider", {"clientID": "x"}, "shoot--foo--bar")
-        found = scene.stands("foo", "Create", "Error")
-        assert "the credentials lack" in found["status"]["lastError"]["description"]
-        assert found["status"]["lastError"]["codes"] == ["ERR_CONFIGURATION_PROBLEM"]
-        scene.delete("foo")
-        scene.stands("foo", "Delete", "Error")
-        scene.annotate("foo", **{KEEP: "true"})
-        wait_until(lambda: scene.is_gone("foo"), "there is a way out")
+        scene.create(scene.name, scene.spec(type="azure"))
+        scene.says("the credentials lack")
+        scene.delete(scene.name)
+        scene.stands(scene.name, "Delete", "Error")
+        scene.annotate(scene.name, **{KEEP: "true"})
+        wait_until(lambda: scene.is_gone(scene.name), "it is gone")
+    assert scene.finalizers() == []

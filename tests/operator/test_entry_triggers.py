@@ -1,7 +1,6 @@
-"""What moves a BackupEntry without an annotation, and the manifests of Gardener's own documents."""
+"""What moves a BackupEntry without an annotation."""
 
 import pytest
-import yaml
 
 from rootcellar.errors import KubeNotFoundError
 from rootcellar.operator.backupentry.run import FINALIZER
@@ -134,46 +133,3 @@ def test_entries_that_share_a_secret_let_go_of_it_together(scene):
         for name in names:
             wait_until(lambda name=name: scene.is_gone(name), f"{name} is gone")
     assert scene.finalizers() == []
-
-
-DOCUMENT = """
-apiVersion: extensions.gardener.cloud/v1alpha1
-kind: BackupEntry
-metadata:
-  name: shoot--foo--bar
-spec:
-  type: azure
-  region: eu-west-1
-  bucketName: foo
-  secretRef:
-    name: backupprovider
-    namespace: shoot--foo--bar
-"""
-"""Of Gardener's page on BackupEntry, without its two placeholders that are no objects."""
-
-
-def test_the_manifest_of_gardener_s_page_is_served(scene):
-    scene.class_ = "shoot"  # it names none
-    space = "shoot--foo--bar"
-    scene.new_namespace(space)
-    keys = {"storageKey": "a2V5"}  # and no account, so that nothing is asked of Azure
-    scene.secret("backupprovider", keys, space)
-    with scene.operator():
-        scene.client.create(scene.any, yaml.safe_load(DOCUMENT))
-        entry = scene.stands(space, "Create", "Succeeded")
-        secret = scene.read_secret("etcd-backup", space)
-        assert data_of(secret) == {**keys, "bucketName": "foo"}
-        assert secret["metadata"]["annotations"] == {"backup.gardener.cloud/created-by": space}
-        assert entry["status"]["providerStatus"]["etcdBackup"] == {"namespace": space, "name": "etcd-backup"}
-        scene.client.delete(SECRETS, "backupprovider", space)
-        scene.client.merge_patch(SECRETS, "backupprovider", {"metadata": {"finalizers": None}}, space)
-        wait_until(lambda: not is_there_in(scene, space), "the credentials are gone")
-        scene.delete(space)
-        wait_until(lambda: scene.is_gone(space), "it is gone")
-
-
-def is_there_in(scene, namespace):
-    try:
-        return scene.read_secret("backupprovider", namespace)
-    except KubeNotFoundError:
-        return None
