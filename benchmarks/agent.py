@@ -46,13 +46,15 @@ class Watched:
     pid: int
     began: float = field(default_factory=time.monotonic)
     memory: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    """Up to the last sample."""
     share: float = 0.0
-    """Of one core."""
+    """Of one core, in these seconds."""
 
     def __post_init__(self) -> None:
-        self._processor = self._seconds()
+        self._processor = self._used()
 
-    def _seconds(self) -> float:
+    def _used(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
@@ -60,7 +62,8 @@ class Watched:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 self.memory.append(int(line.split()[1]) / 1024)
-        self.share = (self._seconds() - self._processor) / (time.monotonic() - self.began)
+        self.seconds = time.monotonic() - self.began
+        self.share = (self._used() - self._processor) / self.seconds
 
 
 @dataclass(frozen=True)

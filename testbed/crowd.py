@@ -56,12 +56,10 @@ class Crowd:
         """Create these objects, while nobody watches: a hundred have one version here, which no API server
         would do, and a watch that breaks among them goes on behind them.
         """
-        with EtcdClient([self._endpoint], timeout=30) as etcd:
-            waiting = iter(numbers)
-            while batch := list(islice(waiting, _BATCH)):
-                etcd.txn(
-                    [ops.put(self._key(namespace, each), self._object(namespace, each, 1)) for each in batch]
-                )
+        pour(
+            self._endpoint,
+            ((self._key(namespace, each), self._object(namespace, each, 1)) for each in numbers),
+        )
 
     def write(self, namespace: str, numbers: Iterable[int], *, generation: int = 1) -> None:
         """Create or replace these objects, one by one."""
@@ -94,6 +92,14 @@ class Crowd:
         spec = {"filling": self._filling, "generation": generation}
         made = {"apiVersion": f"{self.group}/v1", "kind": "Person", "metadata": metadata, "spec": spec}
         return json.dumps(made).encode()
+
+
+def pour(endpoint: str, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+    """Write keys and their values into an etcd, a hundred at a time."""
+    waiting = iter(pairs)
+    with EtcdClient([endpoint], timeout=30) as etcd:
+        while batch := list(islice(waiting, _BATCH)):
+            etcd.txn([ops.put(key, value) for key, value in batch])
 
 
 def _is_established(definition: dict[str, Any]) -> bool:

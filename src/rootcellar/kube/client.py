@@ -181,13 +181,35 @@ class KubeClient:
 
         With a `resource_version` KubeConflictError is raised where the object is not that one any more.
         """
+        answer = self.merge_patch_raw(
+            kind,
+            name,
+            patch,
+            namespace,
+            resource_version=resource_version,
+            subresource=subresource,
+            field_manager=field_manager,
+        )
+        return _decoded(answer, kind.type, kind.plural)
+
+    def merge_patch_raw(
+        self,
+        kind: Kind[Any],
+        name: str,
+        patch: Mapping[str, Any],
+        namespace: str = "",
+        *,
+        resource_version: str = "",
+        subresource: str = "",
+        field_manager: str = "",
+    ) -> bytes:
+        """As `merge_patch`; the object after it as it came, with all its fields."""
         if resource_version:
             meta = {**patch.get("metadata", {}), "resourceVersion": resource_version}
             patch = {**patch, "metadata": meta}
         path = kind.path(namespace, name, subresource)
         form, query = "application/merge-patch+json", {"fieldManager": field_manager}
-        answer = self._connection.ask("PATCH", path, "patch", query, body=patch, form=form)
-        return _decoded(answer, kind.type, kind.plural)
+        return self._connection.ask("PATCH", path, "patch", query, body=patch, form=form)
 
     def apply(
         self,

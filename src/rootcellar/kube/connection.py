@@ -9,7 +9,7 @@ import threading
 from contextlib import contextmanager
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 import urllib3
@@ -39,7 +39,8 @@ class Connection:
         self._access = access
         self._timeout = urllib3.Timeout(connect=min(_CONNECT_SECONDS, timeout), read=timeout)
         self._lock = threading.Lock()
-        self._pool: urllib3.PoolManager | None = None
+        self._path = urlsplit(access.url).path.rstrip("/")
+        self._pool: urllib3.HTTPConnectionPool | None = None
         self._stamp: tuple[object, ...] = ()
 
     def close(self) -> None:
@@ -47,7 +48,7 @@ class Connection:
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
-            pool.clear()
+            pool.close()
 
     def ask(
         self,
@@ -91,9 +92,9 @@ class Connection:
         always = {"User-Agent": "rootcellar", "Accept": "application/json", **self._access.authorization()}
         pool = self._connections()
         with self.translated(verb, path):
-            response = pool.request(
+            response = pool.urlopen(
                 method,
-                f"{self.url}{path}{f'?{asked}' if asked else ''}",
+                f"{self._path}{path}{f'?{asked}' if asked else ''}",
                 body=body,
                 headers={**always, **headers},
                 retries=False,
@@ -106,15 +107,16 @@ class Connection:
             told = response.data
         raise refusal(verb, path, response.status, told)
 
-    def _connections(self) -> urllib3.PoolManager:
+    def _connections(self) -> urllib3.HTTPConnectionPool:
         """Those there are, until a certificate changes."""
         with self._lock:
             stamp = self._access.stamp()
             if self._pool is None or stamp != self._stamp:
                 name = self._access.server_name
-                names: dict[str, Any] = {"server_hostname": name, "assert_hostname": name} if name else {}
-                context = self._access.context() if self.url.startswith("https") else None
-                self._pool = urllib3.PoolManager(maxsize=_CONNECTIONS, ssl_context=context, **names)
+                tls: dict[str, Any] = {"server_hostname": name, "assert_hostname": name} if name else {}
+                if self.url.startswith("https"):
+                    tls["ssl_context"] = self._access.context()
+                self._pool = urllib3.connection_from_url(self.url, maxsize=_CONNECTIONS, **tls)
                 self._stamp = stamp
             return self._pool
 

@@ -66,17 +66,17 @@ class Writer:
         *,
         subresource: str = "",
         only_this: bool = False,
-    ) -> bool:
-        """Change the fields that `patch` names; whether there was anything to change.  With `only_this` the
-        object must be the very version that was seen.
+    ) -> bytes | None:
+        """Change the fields that `patch` names; the object after it as it came, or None where there was
+        nothing to change.  With `only_this` the object must be the very version that was seen.
         """
         seen = msgspec.json.decode(raw)
         left = pruned(patch, seen)
         if not left:
-            return False
+            return None
         self._fence()
         version = seen["metadata"]["resourceVersion"] if only_this else ""
-        self._client.merge_patch(
+        return self._client.merge_patch_raw(
             kind,
             key.name,
             left,
@@ -85,34 +85,36 @@ class Writer:
             subresource=subresource,
             field_manager=self._manager,
         )
-        return True
 
     def status(
         self, kind: Kind[Any], key: Key, status: Mapping[str, Any], raw: bytes, *, only_this: bool = False
-    ) -> bool:
-        """Change these fields of the status."""
+    ) -> bytes | None:
+        """Change these fields of the status; as `patch`."""
         return self.patch(kind, key, {"status": status}, raw, subresource="status", only_this=only_this)
 
-    def annotate(self, kind: Kind[Any], key: Key, annotations: Mapping[str, str | None], raw: bytes) -> bool:
-        """Set annotations, or take them away.  Not if somebody changed the object since: an annotation that
-        is taken away may by then be another order.
+    def annotate(
+        self, kind: Kind[Any], key: Key, annotations: Mapping[str, str | None], raw: bytes
+    ) -> bytes | None:
+        """Set annotations, or take them away; as `patch`.  Not if somebody changed the object since: an
+        annotation that is taken away may by then be another order.
         """
         return self.patch(kind, key, {"metadata": {"annotations": annotations}}, raw, only_this=True)
 
-    def add_finalizer(self, kind: Kind[Any], key: Key, finalizer: str, raw: bytes) -> bool:
-        """Have the object stay until we let go of it."""
+    def add_finalizer(self, kind: Kind[Any], key: Key, finalizer: str, raw: bytes) -> bytes | None:
+        """Have the object stay until we let go of it; as `patch`."""
         has = _finalizers(raw)
-        return finalizer not in has and self._finalize(kind, key, [*has, finalizer], raw)
+        return None if finalizer in has else self._finalize(kind, key, [*has, finalizer], raw)
 
-    def remove_finalizer(self, kind: Kind[Any], key: Key, finalizer: str, raw: bytes) -> bool:
-        """Let go of it.  One that is gone has been let go of."""
-        left = [each for each in _finalizers(raw) if each != finalizer]
+    def remove_finalizer(self, kind: Kind[Any], key: Key, finalizer: str, raw: bytes) -> bytes | None:
+        """Let go of it; as `patch`.  One that is gone has been let go of."""
+        has = _finalizers(raw)
+        left = [each for each in has if each != finalizer]
         try:
-            return len(left) < len(_finalizers(raw)) and self._finalize(kind, key, left, raw)
+            return None if left == has else self._finalize(kind, key, left, raw)
         except KubeNotFoundError:
-            return False
+            return None
 
-    def _finalize(self, kind: Kind[Any], key: Key, finalizers: list[str], raw: bytes) -> bool:
+    def _finalize(self, kind: Kind[Any], key: Key, finalizers: list[str], raw: bytes) -> bytes | None:
         # The list is replaced as a whole, so it must be the one that was seen.
         patch = {"metadata": {"finalizers": finalizers or None}}
         return self.patch(kind, key, patch, raw, only_this=True)

@@ -91,7 +91,6 @@ class EntryReconciler:
     def _deploy_secret(self, each: Run) -> None:
         namespace = namespace_of(self.ground.client, each.name)
         if namespace is None:
-            each.subject.write_status({"providerStatus": None})
             return
         key = Key(namespace, each.name.secret)
         each.subject.put_secret(
@@ -100,22 +99,20 @@ class EntryReconciler:
                 each.entry, each.credentials.secret, there, host_path=self.settings.host_path
             ),
         )
-        each.subject.write_status({"providerStatus": _told(key)})
+        each.deployed = key
 
     def _probe(self, each: Run) -> None:
-        finding = self._reachability(each)
-        if finding.status == ConditionStatus.FALSE:
-            each.subject.tell(finding.reason, "ProbeBucket", finding.message, warning=True)
-        each.subject.refresh()  # a store may take its time, and others write meanwhile
-        each.subject.find([finding])
+        each.findings = [self._reachability(each)]
+        for finding in each.findings:
+            if finding.status == ConditionStatus.FALSE:
+                each.subject.tell(finding.reason, "ProbeBucket", finding.message, warning=True)
 
     def _reachability(self, each: Run) -> Finding:
         """Whether the bucket can be read with these credentials: a condition, and no error, because an etcd
         may be set up while its store is away, and before a workload identity has its first token.
         """
         try:
-            store = self.buckets.store(each.place(self.settings))
-            next(iter(store.list(f"{each.name.prefix}/")), None)
+            self.buckets.probe(each.place(self.settings), f"{each.name.prefix}/")
         except RootcellarError as error:
             return unreachable(error)
         return reachable()
@@ -148,7 +145,8 @@ def _credentials(each: Run) -> None:
 
 
 def _succeed(each: Run) -> None:
-    each.subject.succeed()
+    told = _told(each.deployed) if each.deployed else None
+    each.subject.succeed(each.findings, providerStatus=told)
     each.subject.drop_order()
 
 

@@ -18,7 +18,7 @@ from rootcellar.stores.admin.provider_config import check_endpoint, endpoint_of
 from rootcellar.stores.url import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     from rootcellar.kube.client import KubeClient
@@ -58,6 +58,10 @@ class Run:
     subject: Subject[BackupEntry]
     name: EntryName
     seen: SeenSecret | None = None
+    deployed: Key | None = None
+    """Where its `etcd-backup` is."""
+    findings: Sequence[Finding] = ()
+    """Conditions that are told with its success."""
 
     @property
     def entry(self) -> BackupEntry:

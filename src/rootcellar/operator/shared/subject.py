@@ -1,7 +1,7 @@
 """One extension object under reconcile: reading it, writing of it, and the secret that it refers to.
 
 What both contracts do around their own work, in Gardener's order (extensions/pkg/controller/backupbucket and
-backupentry).  Each write is of what was read right before it; in between the object is read again.
+backupentry).  Each write is of what was read, or of what the write before it made.
 """
 
 from __future__ import annotations
@@ -90,8 +90,13 @@ class Subject(Generic[E]):
 
     def refresh(self) -> None:
         """Read it again."""
-        self.raw = self.ground.client.get_raw(self.kind, self.key.name, self.key.namespace)
-        self.object: E = msgspec.json.decode(self.raw, type=self.kind.type)
+        self._see(self.ground.client.get_raw(self.kind, self.key.name, self.key.namespace))
+
+    def _see(self, raw: bytes | None) -> None:
+        """What was read, or what a write of ours made of it; None where that changed nothing."""
+        if raw is not None:
+            self.raw = raw
+            self.object: E = msgspec.json.decode(raw, type=self.kind.type)
 
     @property
     def asked(self) -> str | None:
@@ -131,16 +136,13 @@ class Subject(Generic[E]):
             self.drop_order()
 
     def drop_order(self) -> None:
-        if self.asked is not None and self.ground.writer.annotate(
-            self.kind, self.key, {OPERATION: None}, self.raw
-        ):
-            self.refresh()
+        if self.asked is not None:
+            self._see(self.ground.writer.annotate(self.kind, self.key, {OPERATION: None}, self.raw))
 
     # finalizers
 
     def hold(self) -> None:
-        if self.ground.writer.add_finalizer(self.kind, self.key, self._finalizer, self.raw):
-            self.refresh()
+        self._see(self.ground.writer.add_finalizer(self.kind, self.key, self._finalizer, self.raw))
 
     def let_go(self) -> None:
         """The last that is done in a deletion: the object is gone after it, where nobody else holds it."""
@@ -170,10 +172,11 @@ class Subject(Generic[E]):
         if last is None or (last.type, last.state) != (OperationType.DELETE, State.PROCESSING):
             self.begin()
 
-    def succeed(self, **more: Any) -> None:
-        """`more` are other fields of the status, of the same write."""
+    def succeed(self, findings: Sequence[Finding] = (), **more: Any) -> None:
+        """`findings` and `more`, other fields of the status, are of the same write.  Raises as `find`."""
         done = status.succeeded(self.operation, self._noun(self.operation), self._generation, self._moment())
-        self._write({**done, **more})
+        flipped = status.conditions(self.object.status.conditions, findings, self._moment())
+        self._write({**done, **flipped, **more}, only_this=bool(flipped))
 
     def fail(self, error: Exception) -> None:
         """Tell what went wrong, where that is to be told."""
@@ -214,8 +217,9 @@ class Subject(Generic[E]):
         return status.moment(self.object.metadata, self.ground.now())
 
     def _write(self, patch: dict[str, Any], *, only_this: bool = False) -> None:
-        if patch and self.ground.writer.status(self.kind, self.key, patch, self.raw, only_this=only_this):
-            self.refresh()
+        if patch:
+            writer = self.ground.writer
+            self._see(writer.status(self.kind, self.key, patch, self.raw, only_this=only_this))
 
     # the secret
 
@@ -233,9 +237,8 @@ class Subject(Generic[E]):
         except KubeNotFoundError as error:
             self.tell("SecretMissing", "ReadCredentials", error.message, warning=True)
             raise
-        if self.ground.writer.add_finalizer(SECRETS, seen.key, self._finalizer, seen.raw):
-            seen = self.secret()
-        return seen
+        held = self.ground.writer.add_finalizer(SECRETS, seen.key, self._finalizer, seen.raw)
+        return seen if held is None else SeenSecret.of(seen.key, held)
 
     def let_secret_go(self, others: Callable[[Key], Iterable[Key]]) -> None:
         """Take our finalizer off it, read anew: others change secrets at any time.  None there is fine.
@@ -263,5 +266,8 @@ class SeenSecret:
     @classmethod
     def read(cls, ground: Ground, key: Key) -> SeenSecret:
         """Raises KubeNotFoundError."""
-        raw = ground.client.get_raw(SECRETS, key.name, key.namespace)
+        return cls.of(key, ground.client.get_raw(SECRETS, key.name, key.namespace))
+
+    @classmethod
+    def of(cls, key: Key, raw: bytes) -> SeenSecret:
         return cls(key, raw, msgspec.json.decode(raw, type=Secret))
