@@ -18,6 +18,7 @@ _PATH = re.compile(
     r"(?P<listing>/resources)?"
     r"(?:/providers/Microsoft\.Storage/storageAccounts/(?P<account>[^/]+)"
     r"(?P<deed>/listKeys|/regenerateKey)?"
+    r"(?P<containers>/blobServices/default/containers)?"
     r"(?:/blobServices/default/containers/(?P<container>[^/]+)/immutabilityPolicies/default"
     r"(?P<change>/extend|/lock)?)?)?"
 )
@@ -36,6 +37,7 @@ class FakeAzureManagement(FakeService):
         self.accounts = {}
         self.policies = {}
         self.others = {}  # group -> names of resources that are nobody's business
+        self.containers = {}  # account -> names of containers beside the bucket's
         self.taken = set()
         self.made = 0
         self.break_next = []  # (method, end of the path): answered with a broken connection's status
@@ -87,6 +89,9 @@ class FakeAzureManagement(FakeService):
             return refused(404, "ResourceNotFound")
         if found["deed"] == "/listKeys":
             return as_json(200, {"keys": account["keys"]})
+        if found["containers"]:
+            names = [found["group"], *self.containers.get(found["account"], [])]
+            return as_json(200, {"value": [{"name": each} for each in names]})
         if found["deed"] == "/regenerateKey":
             key = next(each for each in account["keys"] if each["keyName"] == said["keyName"])
             self.made += 1

@@ -1,6 +1,5 @@
 """Resource group, storage account and container: the management is a fake, the blobs are Azurite's."""
 
-import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -20,12 +19,12 @@ from rootcellar.stores.admin.azure.management import CLOUDS, cloud
 from rootcellar.stores.admin.provider_config import Rotation
 from rootcellar.stores.admin.values import Aspect, BucketWish, Immutability, Outcome
 from testbed.azurite import ACCOUNT, KEY, Container
+from testbed.server import unique
 from tests.stores.admin.contract import SEED, WISH, Contract, Place, fill
 from tests.stores.admin.fake_azure_management import FakeAzureManagement
 from tests.stores.clouds import Rerouted, Values, azure_store
 from tests.stores.places import QUICK
 
-_names = itertools.count(1)
 PRINCIPAL = {
     "clientID": "client",
     "clientSecret": "right",
@@ -44,7 +43,7 @@ def management():
 
 @pytest.fixture
 def container(azurite):
-    return Container(f"account-{next(_names)}", azurite.endpoint, None)
+    return Container(unique("account"), azurite.endpoint, None)
 
 
 @pytest.fixture
@@ -194,6 +193,23 @@ def test_a_group_with_other_resources_stays(opened, management, container):
     admin.delete_bucket()
     assert management.accounts == {}
     assert container.name in management.groups
+
+
+def test_an_account_that_somebody_else_has_come_to_use_stays_with_all_that_is_in_it(
+    opened, management, container
+):
+    admin = opened()
+    admin.create(WISH)
+    admin.claim(SEED)
+    management.containers[ACCOUNT] = ["somebody-s", "another"]
+    with pytest.raises(NotEmptyError, match=f"account {ACCOUNT} has other containers, such as somebody-s"):
+        admin.delete_bucket()
+    assert management.accounts
+    assert management.groups
+    assert admin.claims() == (SEED,), "nothing of the bucket itself is gone either"
+    management.containers.clear()
+    admin.delete_bucket()
+    assert management.accounts == {}
 
 
 def test_an_account_that_was_there_before_stays(opened, management, container):

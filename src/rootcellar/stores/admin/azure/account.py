@@ -4,7 +4,8 @@ The group and the container are called as the bucket; the account, whose name al
 of it.  Those who use the bucket are given a key of the account (`generated`), and the keys can be rotated.
 
 Deleted are the container, then the account and the group, these only where our tag says that they were made
-for the bucket, and the group only if nothing else is in it.
+for the bucket.  Where the account has other containers nothing is deleted at all: somebody else has come to
+use it.  The group goes only if nothing else is in it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
-from rootcellar.errors import NotFoundError, StoreError, TransientError
+from rootcellar.errors import NotEmptyError, NotFoundError, StoreError, TransientError
 from rootcellar.stores.admin.azure.container import ContainerAdmin
 from rootcellar.stores.admin.azure.keys import Key, by_age, to_replace
 from rootcellar.stores.admin.azure.management import GROUPS, STORAGE, Cloud, Management, cloud
@@ -258,12 +259,16 @@ class AccountAdmin(Bucket):
 
     def delete_bucket(self) -> None:
         """The container first, with the checks of every bucket; killed behind it, the rest goes with the next
-        call.
+        call.  Raises NotEmptyError also where the account, which would go with it, has other containers.
         """
         account = self._get(self._resource, STORAGE)
         if account is not None:
+            goes_too = self._is_made_here(account)
+            if goes_too:
+                self._refuse_other_containers()
             self._container().delete_bucket()
-            if self._is_made_here(account):
+            if goes_too:
+                self._refuse_other_containers()  # that may have taken a while
                 self._delete(self._resource, STORAGE)
         group = self._get(self._group, GROUPS)
         if group is not None and self._is_made_here(group) and not self._others_in_group():
@@ -272,12 +277,26 @@ class AccountAdmin(Bucket):
     def _is_made_here(self, resource: Mapping[str, Any]) -> bool:
         return (resource.get("tags") or {}).get(TAG) == self._site.bucket
 
+    def _refuse_other_containers(self) -> None:
+        path = f"{self._resource}/blobServices/default/containers"
+        others = self._others(path, STORAGE, self._site.bucket)
+        if others:
+            raise NotEmptyError(
+                f"{self._url}: the storage account {self._account} has other containers, such as {others[0]}",
+                hint="delete them first, if nobody needs them: the account goes with its bucket",
+                operation="delete bucket",
+            )
+
     def _others_in_group(self) -> bool:
-        path = f"{self._group}/resources"
-        found = self._retried(lambda: self._management.ask("GET", path, "delete bucket", GROUPS))
+        return bool(self._others(f"{self._group}/resources", GROUPS, self._account))
+
+    def _others(self, path: str, version: str, own: str) -> list[str]:
+        """Names of what is listed there beside our own.  A second page is of others for certain."""
+        found = self._retried(lambda: self._management.ask("GET", path, "delete bucket", version))
         if not isinstance(found.get("value"), list):
-            raise TransientError(f"{self._url}: an answer that is no list of resources")
-        return any(each.get("name") != self._account for each in found["value"])
+            raise TransientError(f"{self._url}: an answer that is no list", operation="delete bucket")
+        names = [str(each.get("name")) for each in found["value"]]
+        return [name for name in names if name != own] + (["more"] if found.get("nextLink") else [])
 
     def _delete(self, path: str, version: str) -> None:
         """Azure takes its time to delete: what it has accepted is asked for until it is gone."""
