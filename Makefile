@@ -56,8 +56,9 @@ soak: .venv/.project testbed  ## agents beside a real cluster under random fault
 	$(BIN)/python -m tests.soak.run --seconds $(or $(SOAK_SECONDS),600) $(SOAK)
 bench-agent: .venv/.project testbed  ## the agent at rest and under 10,000 events/s; BENCH=... goes to benchmarks/agent.py
 	$(BIN)/python -m benchmarks.agent $(BENCH)
-bench-kube: .venv/.project testbed  ## 10,000 objects of one kind: first pass, memory, at rest; BENCH=... goes to benchmarks/kube.py
+bench-kube: .venv/.project testbed  ## 10,000 objects of one kind, 10,000 BackupEntries: first pass, memory, at rest; BENCH=... goes to both
 	$(BIN)/python -m benchmarks.kube $(BENCH)
+	$(BIN)/python -m benchmarks.kube_entries $(BENCH)
 e2e: .venv/.project testbed  ## real pods on a node of Kubernetes that the test makes; needs root; E2E=... goes to pytest
 	@$(BIN)/python -m testbed.cluster_programs || echo "tests that need what is missing will be skipped, or fail where CI is set"
 	$(BIN)/pytest -m e2e --timeout=900 tests/e2e $(E2E)
