@@ -20,11 +20,11 @@ from rootcellar.errors import (
     TransientError,
     UsageError,
 )
+from rootcellar.stores.meaning import Translation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from types import TracebackType
 
 PAGE = 10_000
 """Names held in memory at once: a larger directory is read again for each further page."""
@@ -48,23 +48,13 @@ _KINDS: dict[int, tuple[type[RootcellarError], str, str | None]] = {
 }
 
 
-class translated:  # noqa: N801 - reads as the with-statement it is
-    """`with translated("put", where):` turns an OSError into the store error that says so."""
+class translated(Translation):  # noqa: N801 - reads as the with-statement it is
+    """What the file system refuses."""
 
-    def __init__(self, operation: str, where: str) -> None:
-        self.operation = operation
-        self.where = where
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, OSError):
-            fallback = (StoreError, error.strerror or str(error), None)
-            cls, message, hint = _KINDS.get(error.errno or 0, fallback)
-            raise cls(f"{self.where}: {message}", hint=hint, operation=self.operation) from error
+    def meaning(self, error: Exception) -> tuple[type[RootcellarError], str, str | None] | None:
+        if not isinstance(error, OSError):
+            return None
+        return _KINDS.get(error.errno or 0, (StoreError, error.strerror or str(error), None))
 
 
 def refuse_symlink(name: bytes, directory: int) -> None:

@@ -21,11 +21,12 @@ import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, SSLError
 
-from rootcellar.errors import StoreError, TransientError
+from rootcellar.errors import TransientError
+from rootcellar.stores.meaning import UNTRUSTED, Meaning, Translation, flat
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 CHUNK = 1 << 18
 """Bytes of a stream that are read at once, and lost at most when it breaks."""
@@ -191,25 +192,16 @@ class _SecurePool(urllib3.HTTPSConnectionPool):
     ConnectionCls = _SecureConnection
 
 
-@contextlib.contextmanager
-def _translated(request: Request) -> Iterator[None]:
-    try:
-        yield
-    except (HTTPError, HTTPException, OSError, ValueError) as error:
+class _translated(Translation):  # noqa: N801 - reads as the with-statement it is
+    """What urllib3 and the standard library raise."""
+
+    def __init__(self, request: Request) -> None:
+        super().__init__(request.operation, request.where)
+
+    def meaning(self, error: Exception) -> Meaning | None:
+        if not isinstance(error, (HTTPError, HTTPException, OSError, ValueError)):
+            return None
         if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
-            raise StoreError(
-                f"{request.where}: the store's certificate is not trusted",
-                hint="give its authority (ca=/path/to/ca.pem)",
-                operation=request.operation,
-            ) from error
-        raise TransientError(
-            f"{request.where}: no connection: {_flat(error)}",
-            hint="look at the endpoint and the network",
-            operation=request.operation,
-        ) from error
-
-
-def _flat(error: Exception) -> str:
-    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    text = _SIGNATURE.sub(r"\1=...", text)
-    return text[:1].lower() + text[1:]
+            return UNTRUSTED
+        text = _SIGNATURE.sub(r"\1=...", flat(error))
+        return TransientError, f"no connection: {text}", "look at the endpoint and the network"

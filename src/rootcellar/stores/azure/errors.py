@@ -14,20 +14,18 @@ from rootcellar.errors import (
     TransientError,
     UnsupportedError,
 )
+from rootcellar.stores.meaning import SOMEBODY, Meaning, meant
 
 if TYPE_CHECKING:
     from rootcellar.stores.wire import Answer, Request
-
-_Meaning = tuple[type[StoreError], str, str | None]
 
 _CONTAINER = "create it, or look at its name and the account's"
 _KEY = (
     "look at the storage key (a line end in its file?), and at this machine's clock: 15 minutes are allowed"
 )
 _ROLE = "the credentials are known, but no role assignment, SAS permission or firewall rule allows this"
-_SOMEBODY = "look at the network, and for a proxy that answers in the store's place"
 
-_CODES: dict[str, _Meaning] = {
+_CODES: dict[str, Meaning] = {
     "AuthenticationFailed": (DeniedError, "the signature does not match", _KEY),
     "InvalidAuthenticationInfo": (DeniedError, "the store does not take the token", "get a fresh token"),
     "NoAuthenticationInformation": (DeniedError, "no credentials", "set them in the configuration"),
@@ -84,7 +82,7 @@ _CODES: dict[str, _Meaning] = {
     "VersioningNotEnabled": (UnsupportedError, "the account keeps no versions", None),
 }
 
-_STATUS: dict[int, _Meaning] = {
+_STATUS: dict[int, Meaning] = {
     401: (DeniedError, "access denied", _ROLE),
     403: (DeniedError, "access denied", _ROLE),
     404: _CODES["BlobNotFound"],
@@ -116,20 +114,18 @@ def refusal(request: Request, answer: Answer) -> StoreError:
     """The error that a failed answer means, with its cause set."""
     found = answer.headers.get("x-ms-error-code", "")
     said = " ".join(answer.body[:300].decode("utf-8", "replace").split())
-    cls, meaning, hint = _meaning(answer.status, found)
-    error = cls(f"{request.where}: {meaning}", hint=hint, operation=request.operation)
-    error.__cause__ = AzureError(answer.status, found, said)
-    return error
+    cause = AzureError(answer.status, found, said)
+    return meant(_meaning(answer.status, found), request.where, request.operation, cause)
 
 
-def _meaning(status: int, found: str) -> _Meaning:
+def _meaning(status: int, found: str) -> Meaning:
     if found in _CODES:
         return _CODES[found]
     if not found and status in {400, 404, 409, 412}:  # Azure says why; so this is not Azure, or cut short
-        return TransientError, f"an answer that is not the store's (status {status})", _SOMEBODY
+        return TransientError, f"an answer that is not the store's (status {status})", SOMEBODY
     if status in _STATUS:
-        cls, meaning, hint = _STATUS[status]
-        return cls, f"{meaning} ({found})" if found else meaning, hint
+        kind, text, hint = _STATUS[status]
+        return kind, f"{text} ({found})" if found else text, hint
     if status >= 500:
         return TransientError, f"an error inside the store ({found or status})", None
     return StoreError, found or f"the store answers with status {status}", None

@@ -15,17 +15,15 @@ from rootcellar.errors import (
     TransientError,
     UnsupportedError,
 )
+from rootcellar.stores.meaning import SOMEBODY, Meaning, meant
 
 if TYPE_CHECKING:
     from rootcellar.stores.wire import Answer, Request
 
-_Meaning = tuple[type[StoreError], str, str | None]
-
 _ROLE = "the credentials are known, but no IAM role of the bucket allows this"
-_SLOW: _Meaning = (ThrottledError, "the store asks to slow down", None)
-_SOMEBODY = "look at the network, and for a proxy that answers in the store's place"
+_SLOW: Meaning = (ThrottledError, "the store asks to slow down", None)
 
-_REASONS: dict[str, _Meaning] = {
+_REASONS: dict[str, Meaning] = {
     "accountDisabled": (DeniedError, "the account is disabled", "ask who owns the project"),
     "authError": (DeniedError, "the store does not take the token", "look at the credentials and this clock"),
     "badRequestException": (StoreError, "the store does not take the request", None),
@@ -43,7 +41,7 @@ _REASONS: dict[str, _Meaning] = {
     "userRateLimitExceeded": _SLOW,
 }
 
-_STATUS: dict[int, _Meaning] = {
+_STATUS: dict[int, Meaning] = {
     401: _REASONS["authError"],
     403: _REASONS["forbidden"],
     404: (NotFoundError, "no such object", None),
@@ -57,7 +55,7 @@ _STATUS: dict[int, _Meaning] = {
     503: (ThrottledError, "the store is overloaded", None),
 }
 
-_BUCKET = (NotFoundError, "no such bucket", "create it, or look at its name")
+_BUCKET: Meaning = (NotFoundError, "no such bucket", "create it, or look at its name")
 
 
 class GcsError(Exception):
@@ -78,16 +76,14 @@ def status(error: BaseException | None) -> int:
 def refusal(request: Request, answer: Answer) -> StoreError:
     """The error that a failed answer means, with its cause set."""
     reason, text = _said(answer.body)
-    cls, meaning, hint = _meaning(answer, reason, text)
-    error = cls(f"{request.where}: {meaning}", hint=hint, operation=request.operation)
-    error.__cause__ = GcsError(answer.status, reason, text)
-    return error
+    cause = GcsError(answer.status, reason, text)
+    return meant(_meaning(answer, reason, text), request.where, request.operation, cause)
 
 
-def _meaning(answer: Answer, reason: str, text: str) -> _Meaning:
+def _meaning(answer: Answer, reason: str, text: str) -> Meaning:
     code = answer.status
     if code in {400, 404, 409, 412} and not answer.body:
-        return TransientError, f"an answer that is not the store's (status {code})", _SOMEBODY
+        return TransientError, f"an answer that is not the store's (status {code})", SOMEBODY
     if "retention" in text.lower() and code in {403, 412} and reason not in {"forbidden", "conditionNotMet"}:
         return _REASONS["retentionPolicyNotMet"]
     if code == 404 and "bucket" in text.lower() and "object" not in text.lower():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
@@ -19,25 +19,21 @@ from rootcellar.errors import (
     LockedError,
     NotEmptyError,
     NotFoundError,
-    RootcellarError,
     StoreError,
     ThrottledError,
     TransientError,
     UnsupportedError,
 )
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from rootcellar.stores.meaning import SOMEBODY, UNTRUSTED, Meaning, Translation, flat, meant
 
 T = TypeVar("T")
 
 _CLOCK = "set this machine's clock: S3 allows 15 minutes between it and its own"
 _EXPIRED = "get a fresh token; where a file holds the credentials, look at what renews it"
 _REGION = "give the bucket's own region (region=...)"
-_SOMEBODY = "look at the network, and for a proxy that answers in the store's place"
 _WHO = "look at the access key: it may be deleted, of another account, or meant for another endpoint"
 
-_CODES: dict[str, tuple[type[StoreError], str, str | None]] = {
+_CODES: dict[str, Meaning] = {
     "AccessDenied": (DeniedError, "access denied", "the credentials are known, but a policy forbids this"),
     "AllAccessDisabled": (DeniedError, "all access to the bucket is disabled", None),
     "AccountProblem": (DeniedError, "there is a problem with the account", "ask who owns the account"),
@@ -110,7 +106,7 @@ _CODES: dict[str, tuple[type[StoreError], str, str | None]] = {
     "XAmzContentChecksumMismatch": (TransientError, "the bytes were damaged on the way", None),
 }
 
-_STATUS: dict[int, tuple[type[StoreError], str, str | None]] = {
+_STATUS: dict[int, Meaning] = {
     401: _CODES["AccessDenied"],
     403: (
         DeniedError,
@@ -158,24 +154,20 @@ def said_at(answer: Any) -> datetime:
     return parsedate_to_datetime(date).astimezone(UTC) if date else datetime.now(UTC)
 
 
-class translated:  # noqa: N801 - reads as the with-statement it is
-    """`with translated("put", where):` turns what botocore raises into the store error that says so."""
+class translated(Translation):  # noqa: N801 - reads as the with-statement it is
+    """What botocore raises."""
 
-    def __init__(self, operation: str, where: str) -> None:
-        self.operation = operation
-        self.where = where
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, RootcellarError):
-            found = _translation(error)
-            if found is not None:
-                cls, message, hint = found
-                raise cls(f"{self.where}: {message}", hint=hint, operation=self.operation) from error
+    def meaning(self, error: Exception) -> Meaning | None:
+        if isinstance(error, boto.ClientError):
+            if _is_unsaid(error):
+                return TransientError, f"cut short: {flat(error)}", SOMEBODY
+            return _answer(error.response)
+        if isinstance(error, boto.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return UNTRUSTED
+        for kinds, kind, text, hint in _KINDS:
+            if isinstance(error, kinds):
+                return kind, f"{text}: {flat(error)}", hint
+        return None
 
 
 def code(error: BaseException | None) -> str:
@@ -186,9 +178,8 @@ def code(error: BaseException | None) -> str:
 
 def from_answer(answer: Any, operation: str, where: str) -> StoreError:
     """The error for one key in an answer that as a whole succeeded (`answer` has Code and Message)."""
-    fallback = (StoreError, str(answer.get("Message") or answer["Code"]), None)
-    cls, meaning, hint = _CODES.get(str(answer["Code"]), fallback)
-    return cls(f"{where}: {meaning}", hint=hint, operation=operation)
+    fallback: Meaning = (StoreError, str(answer.get("Message") or answer["Code"]), None)
+    return meant(_CODES.get(str(answer["Code"]), fallback), where, operation)
 
 
 _KINDS: tuple[tuple[tuple[type[Exception], ...], type[StoreError], str, str], ...] = (
@@ -214,31 +205,18 @@ _KINDS: tuple[tuple[tuple[type[Exception], ...], type[StoreError], str, str], ..
         (_CutShortError,),
         TransientError,
         "cut short",
-        _SOMEBODY,
+        SOMEBODY,
     ),
     (
         (ResponseParserError,),
         TransientError,
         "an answer that is not S3's",
-        _SOMEBODY,
+        SOMEBODY,
     ),
     ((boto.BotoCoreError,), StoreError, "no S3", "look at the endpoint: does it speak S3?"),
-    ((ValueError,), TransientError, "an answer that cannot be read", _SOMEBODY),  # half a number, half a date
+    ((ValueError,), TransientError, "an answer that cannot be read", SOMEBODY),  # half a number, half a date
 )
 """Errors without an answer, the first match counts."""
-
-
-def _translation(error: Exception) -> tuple[type[StoreError], str, str | None] | None:
-    if isinstance(error, boto.ClientError):
-        if _is_unsaid(error):
-            return TransientError, f"cut short: {_flat(error)}", _SOMEBODY
-        return _answer(error.response)
-    if isinstance(error, boto.SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
-        return StoreError, "the store's certificate is not trusted", "give its authority (ca=/path/to/ca.pem)"
-    for kinds, cls, message, hint in _KINDS:
-        if isinstance(error, kinds):
-            return cls, f"{message}: {_flat(error)}", hint
-    return None
 
 
 def _is_unsaid(error: boto.ClientError) -> bool:
@@ -251,7 +229,7 @@ def _is_unsaid(error: boto.ClientError) -> bool:
     return status in {400, 404} and not said and not error.operation_name.startswith("Head")
 
 
-def _answer(response: Any) -> tuple[type[StoreError], str, str | None]:
+def _answer(response: Any) -> Meaning:
     found = str(response.get("Error", {}).get("Code", ""))
     said = str(response.get("Error", {}).get("Message", "")).rstrip(".")
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
@@ -268,8 +246,3 @@ def _answer(response: Any) -> tuple[type[StoreError], str, str | None]:
     if found in {"", str(status)}:
         return StoreError, f"the store answers with status {status}", None
     return StoreError, f"{found}: {said}" if said else found, None
-
-
-def _flat(error: Exception) -> str:
-    text = " ".join(str(error).split()).rstrip(".")
-    return text[:1].lower() + text[1:]

@@ -16,16 +16,15 @@ from rootcellar.errors import (
     TransientError,
     UnsupportedError,
 )
+from rootcellar.stores.meaning import Meaning, meant
 
 if TYPE_CHECKING:
     from rootcellar.stores.wire import Answer, Request
 
-_Meaning = tuple[type[StoreError], str, str | None]
-
-_SLOW: _Meaning = (ThrottledError, "the store asks to slow down", None)
+_SLOW: Meaning = (ThrottledError, "the store asks to slow down", None)
 _CONTAINER = "where this is about writing, the container is missing: create it, or look at its name"
 
-_STATUS: dict[int, _Meaning] = {
+_STATUS: dict[int, Meaning] = {
     401: (DeniedError, "access denied", "look at the user, the password and the project"),
     403: (DeniedError, "access denied", "the credentials are known, but have no role that allows this"),
     404: (NotFoundError, "no such object", _CONTAINER),
@@ -56,13 +55,10 @@ class SwiftError(Exception):
 
 def refusal(request: Request, answer: Answer) -> StoreError:
     """The error that a failed answer means, with its cause set."""
-    cls, meaning, hint = _meaning(request, answer)
-    error = cls(f"{request.where}: {meaning}", hint=hint, operation=request.operation)
-    error.__cause__ = SwiftError(answer.status)
-    return error
+    return meant(_meaning(request, answer), request.where, request.operation, SwiftError(answer.status))
 
 
-def _meaning(request: Request, answer: Answer) -> _Meaning:
+def _meaning(request: Request, answer: Answer) -> Meaning:
     if answer.status == 409 and request.method in {"GET", "HEAD"}:
         return StoreError, LOST_SEGMENT, "the object cannot be read any more: take another chain"
     if answer.status == 400 and b"404 Not Found" in answer.body:

@@ -25,6 +25,7 @@ from rootcellar.errors import (
 )
 from rootcellar.stores.azure.errors import AzureError
 from rootcellar.stores.identity import Token, TokenKeeper, exchanged
+from rootcellar.stores.meaning import Meaning, meant
 from rootcellar.stores.wire import Request, Wire
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def cloud(name: str | None, region: str) -> Cloud:
     return CLOUDS[next(found, "AzurePublic")]
 
 
-_CODES: Final[Mapping[str, tuple[type[StoreError], str, str | None]]] = MappingProxyType(
+_CODES: Final[Mapping[str, Meaning]] = MappingProxyType(
     {
         "StorageAccountAlreadyTaken": (
             AlreadyExistsError,
@@ -95,7 +96,7 @@ _CODES: Final[Mapping[str, tuple[type[StoreError], str, str | None]]] = MappingP
     }
 )
 
-_STATUS: Final[Mapping[int, tuple[type[StoreError], str, str | None]]] = MappingProxyType(
+_STATUS: Final[Mapping[int, Meaning]] = MappingProxyType(
     {
         401: (DeniedError, "the token is not taken", "look at tenantID and subscriptionID"),
         403: (DeniedError, "access denied", _ROLE),
@@ -205,10 +206,8 @@ def _refusal(request: Request, answer: Answer) -> StoreError:
                 operation=request.operation,
             )
     said = text[:1].lower() + text[1:300].rstrip(".") if text else f"status {answer.status}"
-    fallback: tuple[type[StoreError], str, str | None] = (StoreError, said, None)
+    fallback: Meaning = (StoreError, said, None)
     if answer.status >= 500:
         fallback = (TransientError, f"an error inside Azure's management ({code or answer.status})", None)
-    cls, meaning, hint = _CODES.get(code) or _STATUS.get(answer.status) or fallback
-    error_found = cls(f"{request.where}: {meaning}", hint=hint, operation=request.operation)
-    error_found.__cause__ = AzureError(answer.status, code, text)
-    return error_found
+    meaning = _CODES.get(code) or _STATUS.get(answer.status) or fallback
+    return meant(meaning, request.where, request.operation, AzureError(answer.status, code, text))
