@@ -15,6 +15,7 @@ from rootcellar.errors import (
     TransientError,
 )
 from rootcellar.stores import Backoff, Create, ReplaceIf, RetryingStore
+from tests.stores.breaking import probed
 from tests.stores.clouds import azure_store
 from tests.stores.conformance import content
 from tests.stores.places import QUICK, SMALL_PART, keys_of
@@ -209,6 +210,21 @@ def test_a_throttled_put_gives_up_in_the_end(line):
     with pytest.raises(ThrottledError, match="asks to slow down"):
         store.put("key", [b"body"])
     assert line.proxy.fired == 3
+
+
+# probes
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [refusal(500, "InternalError"), refusal(503, "ServerBusy"), CutDown(0)],
+    ids=["error", "slow", "lost"],
+)
+def test_a_probe_survives_one_break_of_each_request_and_leaves_no_object(line, fault):
+    found, broken = probed(line.store, line.proxy, fault)
+    assert found == line.direct.probe()
+    assert broken == 9
+    assert keys_of(line.direct.list()) == []
 
 
 # downloads

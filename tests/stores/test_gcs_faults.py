@@ -17,6 +17,7 @@ from rootcellar.errors import (
 )
 from rootcellar.stores import Backoff, Create, ReplaceIf, RetryingStore
 from testbed.gcs_fake_uploads import FakeUploads
+from tests.stores.breaking import probed
 from tests.stores.clouds import gcs_store
 from tests.stores.conformance import content
 from tests.stores.places import QUICK, SMALL_PART, keys_of
@@ -228,6 +229,21 @@ def test_a_throttled_put_gives_up_in_the_end(line):
     with pytest.raises(ThrottledError, match="asks to slow down"):
         store.put("key", [b"body"])
     assert line.proxy.fired == 3
+
+
+# probes
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [refusal(500, "backendError"), refusal(429, "rateLimitExceeded"), CutDown(0)],
+    ids=["error", "slow", "lost"],
+)
+def test_a_probe_survives_one_break_of_each_request_and_leaves_no_object(line, fault):
+    found, broken = probed(line.store, line.proxy, fault)
+    assert found == line.direct.probe()
+    assert broken == 10
+    assert keys_of(line.direct.list()) == []
 
 
 # downloads

@@ -19,6 +19,7 @@ from rootcellar.errors import (
 )
 from rootcellar.stores import Backoff, Create, ReplaceIf, RetryingStore
 from rootcellar.stores.s3.options import Encryption
+from tests.stores.breaking import probed
 from tests.stores.conformance import content, put_all
 from tests.stores.places import QUICK, SMALL_PART, keys_of, s3_store
 from tests.stores.proxy import Answer, CutDown, CutUp, Proxy, Reset, Stall, refusal
@@ -261,6 +262,31 @@ def test_a_throttled_put_gives_up_in_the_end(line):
     with pytest.raises(ThrottledError, match="asks to slow down"):
         store.put("key", [b"body"])
     assert line.proxy.fired == 3
+
+
+# probes
+
+
+@pytest.mark.parametrize(
+    ("fault", "left"),
+    [(refusal(500, "InternalError"), 0), (refusal(503, "SlowDown"), 0), (CutDown(0), 1)],
+    ids=["error", "slow", "lost"],
+)
+def test_a_probe_survives_one_break_of_each_request_and_leaves_no_object(line, fault, left):
+    """An upload whose begin was answered to nobody is for `abort_leftovers`."""
+    found, broken = probed(line.store, line.proxy, fault)
+    assert found == line.direct.probe()
+    assert broken == 11
+    assert keys_of(line.direct.list()) == []
+    assert len(line.uploads()) == left
+
+
+def test_a_create_that_needs_a_probe_first_survives_a_break_in_it(line):
+    """Its bytes come from a stream that nobody can rewind, and none of them is taken before the probe."""
+    line.proxy.on(b"catalogue/probe/", refusal(500, "InternalError"), times=3)
+    RetryingStore(line.store, QUICK).put("key", iter([b"body"]), condition=Create())
+    assert line.proxy.fired == 3
+    assert b"".join(line.direct.get("key")) == b"body"
 
 
 # downloads

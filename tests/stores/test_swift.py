@@ -16,6 +16,7 @@ from rootcellar.errors import (
 )
 from rootcellar.stores import Create, Retention, RetryingStore
 from rootcellar.stores.swift.options import SwiftOptions
+from tests.stores.breaking import probed
 from tests.stores.conformance import content, exploding
 from tests.stores.places import QUICK, SMALL_PART, keys_of
 from tests.stores.proxy import Answer, CutDown, CutUp, Proxy, Reset, refusal
@@ -246,6 +247,14 @@ def test_a_put_survives(line, container, fault):
     assert b"".join(line.direct.get("small")) == b"small"
     assert b"".join(line.direct.get("large")) == content(SMALL_PART + 99)
     assert unused_segments(container) == []
+
+
+@pytest.mark.parametrize("fault", [refusal(500, "x"), refusal(503, "x"), CutDown(0)], ids=named)
+def test_a_probe_survives_one_break_of_each_request_and_leaves_no_object(line, container, fault):
+    found, broken = probed(line.store, line.proxy, fault)
+    assert found == line.direct.probe()
+    assert broken == 6
+    assert container.names() == []
 
 
 @pytest.mark.parametrize("size", [5, SMALL_PART + 5])

@@ -6,6 +6,10 @@ writers both win, so each condition is tried where it must fail.
 A probe leaves nothing: its object is deleted, by version where there is one.  Where retention forbids that,
 or the process was killed, the object stays; probes an hour later, when nobody can be about to delete it any
 more, try their conditions on it instead of making another.
+
+Only the tidying is tried again here: a condition that is repeated meets its own first attempt.  Whoever
+opened the store (`RetryingStore`) asks for the whole probe again, with another key, and no byte of a put is
+taken before its probe has ended.
 """
 
 from __future__ import annotations
