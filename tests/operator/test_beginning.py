@@ -32,6 +32,7 @@ from rootcellar.operator.process import cluster_id, look
 from rootcellar.operator.settings import OperatorSettings
 from rootcellar.operator.shared import rights
 from rootcellar.operator.shared.rights import HEARTBEAT
+from testbed import crds
 from tests.kube.things import wait_until
 
 RBAC = "rbac.authorization.k8s.io"
@@ -43,6 +44,14 @@ def settings(directory, namespace, **more):
     chosen = {"controllers": ("backupbucket", "backupentry"), "types": ("aws", "S3"), "classes": ("shoot",)}
     chosen |= {"identity": "me", "namespace": namespace, "directory": directory, "host_path": "/b", **more}
     return OperatorSettings(**chosen)
+
+
+@pytest.fixture(scope="module")
+def served(own_control_plane):
+    """An API server that nobody else uses: who looks for a peer sees those of all tests."""
+    for contract in CONTRACTS:
+        crds.install(own_control_plane.client, contract.definition)
+    return own_control_plane
 
 
 @pytest.fixture

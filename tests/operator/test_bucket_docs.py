@@ -23,13 +23,15 @@ def test_every_test_that_the_page_names_exists():
 
 
 def test_every_type_annotation_and_condition_is_on_the_page():
-    annotations = (run.DRY_RUN, run.EMPTY, run.KEEP, run.ROTATE)
+    annotations = (run.COLLECT, run.DRY_RUN, run.EMPTY, run.KEEP, run.ROTATE)
     conditions = (
         findings.REACHABLE,
         findings.SETTINGS,
         findings.RETENTION,
         findings.CREDENTIALS,
         findings.PLANNED,
+        findings.LEFT,
+        findings.PREFIXES,
         findings.DECIDED,
     )
     for each in (*TYPES, *annotations, *conditions):

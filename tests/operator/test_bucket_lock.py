@@ -2,7 +2,7 @@
 
 import pytest
 
-from rootcellar.operator.backupbucket.run import EMPTY
+from rootcellar.operator.backupbucket.run import EMPTY, KEEP
 from tests.kube.things import wait_until
 from tests.operator.buckets import Scene
 
@@ -92,7 +92,7 @@ def test_a_deletion_says_until_when_objects_are_locked(scene):
         scene.s3.put_object(Bucket=scene.name, Key="shoot--a/x", Body=b"x")
         scene.annotate(scene.name, **{EMPTY: "true"})
         scene.delete(scene.name)
-        found = scene.says("1 objects of the bucket", "are locked until 20")
+        found = scene.says("1 objects of the bucket", "are locked until 20", f"{KEEP}=true keeps it all")
         assert found["status"]["lastError"]["codes"] == ["ERR_INFRA_DEPENDENCIES"]
         assert found["status"]["lastOperation"]["state"] == "Error"
         assert scene.name in scene.buckets()

@@ -1,18 +1,15 @@
 """BackupBuckets of each provider type, each on its own server."""
 
-import itertools
-
 import pytest
 
 from rootcellar.operator.backupbucket.run import KEEP
 from testbed.gcs import GcsBucket
+from testbed.server import unique
 from testbed.swift import PASSWORD, USER
 from tests.kube.things import wait_until
 from tests.operator.buckets import Scene
 from tests.stores.clouds import gcs_store
 from tests.stores.fake_oss import FakeOss
-
-_names = itertools.count(1)
 
 
 @pytest.fixture
@@ -50,7 +47,7 @@ def test_another_s3(served, plain_bucket, tmp_path):
 
 
 def test_gcp(scene, fake_gcs):
-    bucket = GcsBucket(f"seed-{next(_names)}", fake_gcs.endpoint)
+    bucket = GcsBucket(unique("seed"), fake_gcs.endpoint)
     scene.name = bucket.name
     file = '{"type": "service_account", "project_id": "testbed"}'
     scene.secret("backup", {"serviceaccount.json": file, "storageAPIEndpoint": fake_gcs.endpoint})
@@ -64,7 +61,7 @@ def test_gcp(scene, fake_gcs):
 
 
 def test_openstack(scene, swift):
-    container = type(swift.new_container())(f"seed-{next(_names)}", swift.auth)
+    container = type(swift.new_container())(unique("seed"), swift.auth)
     scene.name = container.name
     scene.secret("backup", {"authURL": swift.auth, "username": USER, "password": PASSWORD})
 

@@ -138,7 +138,8 @@ def test_what_is_locked_keeps_its_entry_until_it_may_go(locked):
     scene.delete(scene.name)
     entry = scene.stands(scene.name, "Delete", "Error")
     text = f"1 objects of {scene.name}/ are locked until {until:%Y-%m-%dT%H:%M:%SZ}"
-    assert text in entry["status"]["lastError"]["description"]
+    described = entry["status"]["lastError"]["description"]
+    assert f"{text} (when that ends they are deleted by themselves; the annotation {FORCED}=true" in described
     assert entry["status"]["lastOperation"]["description"] == entry["status"]["lastError"]["description"]
     assert scene.lies(scene.name) == ["etcd-main/v2/1"]
     assert scene.finalizers()
@@ -161,7 +162,7 @@ def test_a_forced_deletion_leaves_what_is_locked_and_a_record_of_it(locked):
     scene.annotate(scene.name, **{FORCED: "true"})
     wait_until(lambda: scene.is_gone(scene.name), "it is gone")
     assert scene.lies(scene.name) == ["etcd-main/v2/1"]
-    (left,) = ledger.records(scene.store(ledger.LEFT))
+    (left,) = ledger.records(scene.store(ledger.HOME))
     assert (left.prefix, left.locked, left.earliest, left.latest) == (scene.name, 1, until, until)
     assert scene.finalizers() == []
     assert client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"] == [rule]
@@ -170,7 +171,7 @@ def test_a_forced_deletion_leaves_what_is_locked_and_a_record_of_it(locked):
 
 def test_a_complete_deletion_strikes_an_earlier_one_s_record(locked):
     scene = locked
-    store = scene.store(ledger.LEFT)
+    store = scene.store(ledger.HOME)
     ledger.keep(store, ledger.Left(prefix=scene.name, locked=1, since=NOW))
     ledger.keep(store, ledger.Left(prefix="another", locked=1, since=NOW))
     scene.delete(scene.name)

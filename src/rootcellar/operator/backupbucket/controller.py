@@ -18,10 +18,13 @@ from rootcellar.kube.filters import (
 )
 from rootcellar.kube.kinds import Key
 from rootcellar.kube.reflector import Reflector
-from rootcellar.operator.backupbucket.deletion import Deletion
+from rootcellar.operator.backupbucket.deletion import Deletion, stranger
+from rootcellar.operator.backupbucket.leftovers import Leftovers, Named
+from rootcellar.operator.backupbucket.metrics import BucketMetrics
 from rootcellar.operator.backupbucket.reconcile import BucketReconciler
-from rootcellar.operator.backupbucket.run import DRY_RUN, EMPTY, KEEP, ROTATE, BucketSettings
+from rootcellar.operator.backupbucket.run import COLLECT, DRY_RUN, EMPTY, KEEP, ROTATE, BucketSettings
 from rootcellar.operator.backupbucket.types import BACKUP_BUCKETS, BackupBucket
+from rootcellar.operator.backupentry.names import parse
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES
 from rootcellar.operator.shared.operation import is_ours, orders
 from rootcellar.operator.shared.removal import Removals
@@ -52,13 +55,17 @@ def add_bucket_controller(
     annotation that asks, and so do changes of the secrets that buckets refer to.
     """
     buckets = Reflector(manager.client, BACKUP_BUCKETS, indexes={_SECRET: _secrets_of})
+    removals = Removals(manager.may_write)
     reconciler = BucketReconciler(
         Ground(manager.client, manager.writer(NAME), manager.events(f"rootcellar.dev/{NAME}"), log),
         settings,
         Deletion(
-            entries=lambda bucket: _entries_of(manager.client, bucket),
+            entries=lambda bucket: (each.entry for each in _named(manager.client) if each.bucket == bucket),
             others=lambda secret: buckets.cache.by(_SECRET, reference(secret)),
-            removals=Removals(manager.may_write),
+            removals=removals,
+        ),
+        Leftovers(
+            lambda: _named(manager.client), stranger, removals, BucketMetrics(manager.metrics.registry)
         ),
         ignore_annotation=ignore_annotation,
     )
@@ -82,7 +89,8 @@ def asks(settings: BucketSettings, *, ignore_annotation: bool) -> Filter:
         annotated(ROTATE, "true"),
         now(BACKUP_BUCKETS, lambda bucket: bucket.spec.type == "azure"),
     )
-    own = [created, planned, rotated]
+    collected = all_of(annotation_changed(COLLECT), annotated(COLLECT, "true"))
+    own = [created, planned, rotated, collected]
     if ignore_annotation:
         own += [
             annotation_changed(DRY_RUN),
@@ -99,10 +107,11 @@ def _secrets_of(bucket: BackupBucket) -> tuple[str]:
     return (reference(Key(where.namespace, where.name)),)
 
 
-def _entries_of(client: KubeClient, bucket: str) -> Iterator[str]:
+def _named(client: KubeClient) -> Iterator[Named]:
     """Asked of the API server each time: a cache may not know yet of an entry that was made just now.  What
     stands behind a slash, where a Garden has one, is a prefix.
     """
     for entry in client.list(BACKUP_ENTRIES):
-        if entry.spec.bucket_name.partition("/")[0] == bucket:
-            yield entry.metadata.name
+        name = entry.metadata.name
+        bucket, _, before = entry.spec.bucket_name.partition("/")
+        yield Named(name, bucket, before.partition("/")[0] or parse(name).prefix)

@@ -8,7 +8,7 @@ it is left behind with an event.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rootcellar.errors import (
     ConfigError,
@@ -16,12 +16,14 @@ from rootcellar.errors import (
     LockedError,
     NotEmptyError,
     NotFoundError,
+    RecordError,
     RootcellarError,
 )
 from rootcellar.kube.election import fenced
 from rootcellar.kube.steps import Done, Outcome, Step
 from rootcellar.operator.backupbucket.findings import DECIDED, NOBODY_ELSE
 from rootcellar.operator.backupbucket.run import EMPTY, KEEP
+from rootcellar.operator.shared import ledger
 from rootcellar.operator.shared.secrets import SECRETS
 from rootcellar.operator.shared.status import sentence
 
@@ -30,8 +32,12 @@ if TYPE_CHECKING:
 
     from rootcellar.kube.kinds import Key
     from rootcellar.operator.backupbucket.run import Run
+    from rootcellar.operator.shared.ledger import Left
     from rootcellar.operator.shared.removal import Removals
     from rootcellar.stores.admin.values import BucketState, Claim
+
+
+_WAYS_OUT: Final = f"when that ends they are deleted by themselves; the annotation {KEEP}=true keeps it all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class Deletion:
             return f"Refused: the bucket is named by the entries {', '.join(names[:5])}."
         if each.says(KEEP):
             return f"The bucket {each.name} would be kept: the annotation {KEEP} says so."
-        if why := _kept(each, _claims(each)):
+        if why := stranger(each):
             return f"The bucket {each.name} would be kept: {why}."
         left = next(iter(each.admin.prefixes()), None)
         if left is not None and not each.says(EMPTY):
@@ -105,16 +111,19 @@ class Deletion:
         # Our mark goes only when nothing else is left.  So what lies in a bucket without one came after we
         # had decided, from somebody who made it anew, and is not ours to delete.
         if each.says(EMPTY) and each.owner in claims:
-            outcome = self.removals.go_on(each.subject, f"the bucket {each.name}", each.admin.empty)
+            outcome = self.removals.go_on(
+                each.subject, f"the bucket {each.name}", each.admin.empty, ways_out=_WAYS_OUT
+            )
             if outcome is not None:
                 return outcome
             self._refuse_entries(each)  # that may have taken a while
-            if why := _kept(each, _claims(each)):
+            if why := stranger(each):
                 _keep(each, why)
                 return None
         elif (left := next(iter(each.admin.prefixes()), None)) is not None:
+            known = "".join(f" ({record})" for record in _records(each) if f"{record.prefix}/" == left)
             raise NotEmptyError(
-                f"{left} lies in the bucket {each.name}, and perhaps more",
+                f"{left} lies in the bucket {each.name}{known}, and perhaps more",
                 hint=f"the annotation {EMPTY}=true has everything in it deleted, {KEEP}=true keeps it",
             )
         # Killed behind the marks, the next process finds an empty bucket and this condition.
@@ -129,6 +138,13 @@ class Deletion:
         each.subject.succeed()
         each.subject.let_secret_go(self.others)
         each.subject.let_go()
+
+
+def _records(each: Run) -> list[Left]:
+    try:
+        return list(ledger.records(each.admin.ours()))
+    except RecordError:
+        return []  # it only tells more of what lies there
 
 
 def _finalized(each: Run) -> Outcome | None:
@@ -173,6 +189,11 @@ def _keep(each: Run, why: str) -> None:
 
 def _claims(each: Run) -> dict[str, Claim]:
     return {claim.owner: claim for claim in each.admin.claims()}
+
+
+def stranger(each: Run) -> str:
+    """Why the bucket, and what lies in it, is not ours to delete; empty where it is."""
+    return _kept(each, _claims(each))
 
 
 def _kept(each: Run, claims: dict[str, Claim]) -> str:

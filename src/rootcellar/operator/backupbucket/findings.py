@@ -21,7 +21,11 @@ from rootcellar.stores.admin.codes import codes
 from rootcellar.stores.admin.values import UNKNOWN, Aspect
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
     from rootcellar.errors import RootcellarError
+    from rootcellar.operator.shared.ledger import Left
     from rootcellar.stores.admin.values import BucketState, BucketWish, Hardening
 
 REACHABLE: Final = "BucketReachable"
@@ -29,8 +33,13 @@ SETTINGS: Final = "SettingsInSync"
 RETENTION: Final = "RetentionLocked"
 CREDENTIALS: Final = "CredentialsFound"
 PLANNED: Final = "Planned"
+LEFT: Final = "ObjectsLeft"
+PREFIXES: Final = "PrefixesNamed"
 DECIDED: Final = "DeletionDecided"
 """The condition of a bucket that was found to be ours to delete: its marks go before itself."""
+
+_TOLD: Final = 5
+"""Names in a message."""
 
 _UNREACHED: Final = (
     (DeniedError, "Denied"),
@@ -80,6 +89,33 @@ def retention(state: BucketState, wish: BucketWish, hardening: Hardening) -> Fin
     status = ConditionStatus.TRUE if kept.locked else ConditionStatus.FALSE
     reason = f"{'Locked' if kept.locked else 'Unlocked'}For{kept.days}Days"
     return Finding(RETENTION, status, reason, f"What lies there is kept: {kept}.")
+
+
+def left(records: Sequence[Left], now: datetime, *, way_out: str) -> Finding:
+    """What forced deletions have left.  The reason changes when some of it may go, by `way_out`."""
+    ready = [record for record in records if record.may_go(now)]
+    reason = f"MayGo{len(ready)}Of{len(records)}" if ready else f"Locked{len(records)}"
+    listed = "; ".join(
+        f"{record}{', which has passed' if record.may_go(now) else ''}" for record in records[:_TOLD]
+    )
+    text = f"Left by forced deletions: {listed}{_more(records)}."
+    if ready:
+        text = f"{text} The annotation {way_out} has deleted what may go."
+    return Finding(LEFT, ConditionStatus.TRUE, reason, text)
+
+
+def unnamed(parts: Sequence[str]) -> Finding:
+    """Whether each prefix in the bucket is some entry's."""
+    if not parts:
+        return Finding(
+            PREFIXES, ConditionStatus.TRUE, "AllNamed", "What lies in the bucket belongs to BackupEntries."
+        )
+    text = f"No BackupEntry of this cluster names {', '.join(parts[:_TOLD])}{_more(parts)}."
+    return Finding(PREFIXES, ConditionStatus.FALSE, f"Unnamed{len(parts)}", text)
+
+
+def _more(found: Sequence[object]) -> str:
+    return f" and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
 
 
 def stopping(hardening: Hardening, state: BucketState) -> RootcellarError | None:

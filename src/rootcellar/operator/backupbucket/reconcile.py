@@ -34,6 +34,7 @@ from rootcellar.stores.admin.values import Outcome as Came
 if TYPE_CHECKING:
     from rootcellar.kube.kinds import Key
     from rootcellar.operator.backupbucket.deletion import Deletion
+    from rootcellar.operator.backupbucket.leftovers import Leftovers
     from rootcellar.operator.backupbucket.run import BucketSettings
     from rootcellar.operator.shared.subject import Ground
 
@@ -47,6 +48,7 @@ class BucketReconciler:
     ground: Ground
     settings: BucketSettings
     deletion: Deletion
+    leftovers: Leftovers
     ignore_annotation: bool = False
     _due: dict[Key, float] = field(default_factory=dict)
 
@@ -58,6 +60,7 @@ class BucketReconciler:
             )
         except KubeNotFoundError:
             self._due.pop(key, None)
+            self.leftovers.metrics.forget(key.name)
             return Done()
         bucket = subject.object
         if not is_ours(bucket.spec, self.settings.types, self.settings.classes):
@@ -99,7 +102,7 @@ class BucketReconciler:
 
     def _steps(self, operation: OperationType, *, is_check: bool) -> list[Step[Run]]:
         if operation == OperationType.DELETE:
-            return self.deletion.steps()
+            return [*self.deletion.steps(), Step("forget", self._forget)]
         begin = [Step("begin", _begin)]
         return [
             Step("finalizer", lambda each: each.subject.hold()),
@@ -111,8 +114,12 @@ class BucketReconciler:
             Step("settings", _harden),
             Step("keys", self._rotate),
             Step("generated secret", _generate),
+            Step("left", self.leftovers.look),
             Step("done", self._check_on if is_check else self._succeed),
         ]
+
+    def _forget(self, each: Run) -> None:
+        self.leftovers.metrics.forget(each.name)
 
     def _fail(self, each: Run, error: Exception) -> None:
         if not each.subject.acts:

@@ -34,6 +34,8 @@ KEEP: Final = "rootcellar.dev/keep-on-deletion"
 """`true` has the bucket outlive its object, with all that lies in it."""
 DRY_RUN: Final = "rootcellar.dev/dry-run"
 """`true` has it told, in the condition `Planned`, what would be done; nothing is."""
+COLLECT: Final = "rootcellar.dev/collect-left"
+"""`true` has what forced deletions of entries left in the bucket deleted once its locks have ended."""
 ROTATE: Final = "azure.provider.extensions.gardener.cloud/rotate"
 """`true` has the older key of the storage account made anew and published, whatever its age."""
 

@@ -43,6 +43,10 @@ HELD: Final = "rootcellar.dev/hold"
 """The annotation that forbids the deletion of an entry's objects; its value says why."""
 FORCED: Final = "backupentry.core.gardener.cloud/force-deletion"
 """Gardener's annotation: `true` has no grace waited for, and what is locked left.  A hold holds still."""
+_WAYS_OUT: Final = (
+    "when that ends they are deleted by themselves;"
+    f" the annotation {FORCED}=true lets the entry go now and leaves them"
+)
 PENDING: Final = "PendingObjectDeletion"
 """The condition of an entry whose objects cannot go yet."""
 
@@ -176,7 +180,7 @@ class EntryParting:
         uid = each.entry.metadata.uid
         delete = partial(admin.delete_objects, each.name.prefix)
         try:
-            outcome = self.removals.go_on(each.subject, f"{each.name.prefix}/", delete)
+            outcome = self.removals.go_on(each.subject, f"{each.name.prefix}/", delete, ways_out=_WAYS_OUT)
         except NotFoundError:
             if admin.look() is not None:
                 raise
@@ -197,7 +201,7 @@ class EntryParting:
         """Nothing is left: nor is a record of an earlier deletion needed.  One that stays does no harm, and
         credentials may well be for the prefix alone.
         """
-        below = place.below(ledger.LEFT)
+        below = place.below(ledger.HOME)
         try:
             store = open_store(below, credentials=place.credentials, backoff=GIVES_UP_SOON)
             ledger.strike(store, each.name.prefix)
@@ -223,7 +227,7 @@ class EntryParting:
             earliest=left.earliest,
             latest=left.latest,
         )
-        ledger.keep(open_store(place.below(ledger.LEFT), credentials=place.credentials), record)
+        ledger.keep(open_store(place.below(ledger.HOME), credentials=place.credentials), record)
         self.metrics.left.inc(left.locked)
         self.ground.log.warning("objects-left", entry=name, objects=left.locked, until=str(left.latest))
         each.subject.tell("ObjectsLeft", "Delete", str(record), warning=True)

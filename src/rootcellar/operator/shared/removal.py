@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rootcellar.operator.shared.subject import Subject
     from rootcellar.stores.admin.values import Deletion
 
-_SLICE: Final = timedelta(seconds=60)
+SLICE: Final = timedelta(seconds=60)
 """How long one reconcile deletes before others of the same worker have their turn."""
 _A_SECOND: Final = 1000.0
 """Objects that all deletions of a controller take away together in a second: captures of living clusters ask
@@ -43,13 +43,13 @@ class Removals:
     _under_way: dict[str, Deletion] = field(default_factory=dict)
     _left: dict[str, Deletion] = field(default_factory=dict)
 
-    def go_on(self, subject: Subject[Any], what: str, delete: Delete) -> Outcome | None:
+    def go_on(self, subject: Subject[Any], what: str, delete: Delete, *, ways_out: str) -> Outcome | None:
         """Delete on; an outcome where there is more to delete.  Raises LockedError for what retention or a
-        hold keeps, and the first error of what could not be deleted otherwise.
+        hold keeps, with `ways_out` as its hint, and the first error of what could not be deleted otherwise.
         """
         uid = subject.object.metadata.uid
         self._left.pop(uid, None)
-        until = subject.ground.now() + _SLICE
+        until = subject.ground.now() + SLICE
         found = delete(
             go_on=self._under_way.get(uid),
             stop=lambda: subject.ground.now() >= until or not self.may_write(),
@@ -65,7 +65,7 @@ class Removals:
         self.forget(uid)
         if not found.gone:
             self._left[uid] = found
-            raise _left(found, what)
+            raise _left(found, what, ways_out)
         return None
 
     def is_under_way(self, uid: str) -> bool:
@@ -82,12 +82,9 @@ class Removals:
         self._left.pop(uid, None)
 
 
-def _left(found: Deletion, what: str) -> RootcellarError:
+def _left(found: Deletion, what: str, ways_out: str) -> RootcellarError:
     if found.failures:
         key, error = next(iter(found.examples.items()))
         return type(error)(f"{found.failures} objects of {what} are not deleted, such as {key}: {error}")
     when = f"until {found.latest:%Y-%m-%dT%H:%M:%SZ}" if found.latest else "by a legal hold"
-    return LockedError(
-        f"{found.locked} objects of {what} are locked {when}",
-        hint="what locks them has to end first; this is tried again",
-    )
+    return LockedError(f"{found.locked} objects of {what} are locked {when}", hint=ways_out)

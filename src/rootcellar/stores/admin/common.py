@@ -64,6 +64,9 @@ class Bucket(ABC):
                 self._change(change, wish, state)
         return Hardening(plan.changes, plan.refused, plan.unknown)
 
+    def ours(self) -> Store:
+        return self._marks_at()
+
     def claim(self, claim: Claim) -> Claim:
         return Marks(self._marks_at()).claim(claim)
 

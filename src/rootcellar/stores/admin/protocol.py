@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Outcome,
     )
     from rootcellar.stores.limit import Bandwidth
+    from rootcellar.stores.protocol import Store
 
 
 class BucketAdmin(Protocol):
@@ -53,6 +54,12 @@ class BucketAdmin(Protocol):
         """Carry out what `plan.drift` finds between `state`, from `look`, and `wish`; with `dry_run` tell it
         only.  Rules that others have set on the bucket are kept.  Raises what stops a change on its way;
         those before it are done then, and not repeated by the next call.
+        """
+        ...
+
+    def ours(self) -> Store:
+        """What we keep in the bucket beside backups, owners' marks among it: all below `ownership.FOLDER`.
+        It goes with the bucket.
         """
         ...
 
