@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from rootcellar.agent.state import Facts, State
     from rootcellar.logs import Log
 
+PATIENCE = 60.0
+"""Seconds that an etcd which has not answered yet may take to start before it is more than news."""
+
 
 @dataclass(eq=False, slots=True)
 class Step:
@@ -38,6 +41,7 @@ class Board:
         self._states = States(clock.now())
         self._steps: list[Step] = []
         self._work: list[str] = []
+        self._starting_since: float | None = None
 
     @property
     def state(self) -> State:
@@ -51,8 +55,14 @@ class Board:
         change = self._states.learn(facts, self._clock.now())
         if change is None:
             return
-        tell = self._log.warning if change.after.phase in (Phase.DEGRADED, Phase.WAITING) else self._log.info
-        tell("state", was=change.before.phase, state=change.after.phase, reason=change.after.reason)
+        phase = change.after.phase
+        if phase is not Phase.WAITING:
+            self._starting_since = None
+        elif change.before.phase is Phase.STARTING:
+            self._starting_since = self._clock.monotonic()
+        calm = phase is Phase.WAITING and self._starting_since is not None
+        tell = self._log.warning if phase in (Phase.DEGRADED, Phase.WAITING) and not calm else self._log.info
+        tell("state", was=change.before.phase, state=phase, reason=change.after.reason)
 
     def fault(self, fault: Fault, reason: str) -> None:
         """Something is wrong, until it is cleared."""
@@ -94,8 +104,14 @@ class Board:
         return tuple(self._steps)
 
     def watch(self) -> None:
-        """Look for steps that are over their bound.  To be called every few seconds."""
+        """Look for what takes longer than it should.  To be called every few seconds."""
         now = self._clock.monotonic()
+        if self._starting_since is not None and (waited := now - self._starting_since) > PATIENCE:
+            self._starting_since = None  # every further reason is a warning
+            state = self.state
+            self._log.warning(
+                "state", was=state.phase, state=state.phase, reason=state.reason, seconds=waited
+            )
         late = [step for step in self._steps if now - step.began > step.bound]
         for step in late:
             if not step.is_told:
