@@ -56,6 +56,9 @@ def test_an_agent_whose_etcd_ended_before_it_does_not_wait_its_grace_out(agents,
     assert agent.terminate() == 0
     (given_up,) = agent.logged("last-delta-given-up")
     assert given_up["code"] == "etcd-unavailable", "not because of the grace"
+    told = [each["event"] for each in agent.events]
+    ending = told[max(at for at, event in enumerate(told) if event == "state") :]
+    assert ending.count("capture-failed") <= 1, "what goes wrong meanwhile is told once"
 
 
 def test_whoever_asks_a_leader_that_is_just_opening_its_session_gets_a_backup(agents, etcd, bucket):
