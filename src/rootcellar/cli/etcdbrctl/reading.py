@@ -67,7 +67,10 @@ def read(words: Sequence[str]) -> Configuration:
         warnings += [
             f"--{flag.name} has no effect here: {flag.idle}"
             for _, flag in each.flags()
-            if flag.idle and flag.name in given and given[flag.name][-1] not in (flag.default, flag.moot)
+            if flag.idle
+            and not flag.usual
+            and flag.name in given
+            and given[flag.name][-1] not in (flag.default, flag.moot)
         ]
     return Configuration(command, sections, frozenset(given), tuple(warnings))
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Flag:
     """`parse` raises ValueError with the words that finish "VALUE is ...".  `key` is the name in the file.
 
-    `moot` is the value of an idle flag, beside the default, that asks for what is done anyway.
+    `moot` is the value of an idle flag, beside the default, that asks for what is done anyway.  A `usual`
+    one is given by etcd-druid whatever an Etcd says, so that nobody has to be told.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Flag:
     many: bool = False
     idle: str = ""
     moot: str = ""
+    usual: bool = False
 
     @property
     def is_switch(self) -> bool:
@@ -99,7 +101,7 @@ class Snapstore:
         "max-parallel-chunk-uploads", integer, "5", "maxParallelChunkUploads", idle=_OWN_PARTS
     )
     min_chunk: int = _flag("min-chunk-size", integer, "5242880", "minChunkSize", idle=_OWN_PARTS)
-    temporary: str = _flag("snapstore-temp-directory", str, "/tmp", "tempDir", idle=_NO_TEMPORARY)  # noqa: S108
+    temporary: str = _flag("snapstore-temp-directory", str, "/tmp", "tempDir", idle=_NO_TEMPORARY, usual=True)  # noqa: S108
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,12 @@ class Restoration:
     token: str = _flag("initial-cluster-token", str, "etcd-cluster", "initialClusterToken")
     data_dir: str = _flag("data-dir", str, "default.etcd", "dataDir", short="d")
     temporary: str = _flag(
-        "restoration-temp-snapshots-dir", str, "default.restoration.tmp", "tempDir", idle=_NO_TEMPORARY
+        "restoration-temp-snapshots-dir",
+        str,
+        "default.restoration.tmp",
+        "tempDir",
+        idle=_NO_TEMPORARY,
+        usual=True,
     )
     peer_urls: tuple[str, ...] = _flag(
         "initial-advertise-peer-urls", several, "http://localhost:2380", "initialAdvertisePeerURLs", many=True
