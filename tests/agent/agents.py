@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +12,7 @@ from contextlib import AbstractContextManager, suppress
 
 from rootcellar.agent import doorway
 from rootcellar.errors import RootcellarError
+from testbed.server import Server
 
 COMMAND = (sys.executable, "-c", "import sys; from rootcellar.cli.main import main; sys.exit(main())")
 
@@ -51,14 +50,10 @@ class AgentProcess:
         )
 
     def start(self):
-        with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*COMMAND, "agent", "--config", self.config, "--log-format", "json", *self.words],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env={**os.environ, **self.environment},
-            )
+        server = Server("agent", self.directory)  # which dies with the tests
+        command = [*COMMAND, "agent", "--config", self.config, "--log-format", "json", *self.words]
+        server.launch(command, self.environment)
+        self.process = server._process  # noqa: SLF001
         return self
 
     @property
