@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rootcellar.agent.members import ADD_TRIES, Cluster, MemberControl, quorum
+from rootcellar.agent.members import ADD_TRIES, LIST_TRIES, Cluster, MemberControl, quorum
 from rootcellar.errors import EtcdError, EtcdUnavailableError, TargetError
 from rootcellar.etcd.answers import Member
 from rootcellar.etcd.client import EtcdClient
@@ -99,6 +99,14 @@ def test_peer_urls_are_changed_once(control, three):
     changed = eventually(lambda: (found := named(control, "m3")).peer_urls != member.peer_urls and found)
     assert set(changed.peer_urls) == set(urls)
     assert control.update_peer_urls(changed, urls[::-1]) is False
+
+
+def test_a_move_is_tried_as_often_as_asked_while_nobody_answers(pauses):
+    with closed_port() as port, EtcdClient([f"http://127.0.0.1:{port}"], timeout=1) as client:
+        control = MemberControl(client, pause=pauses.append)
+        with pytest.raises(EtcdUnavailableError):
+            control.update_peer_urls(seat(1), ("https://m1",), tries=LIST_TRIES)
+    assert pauses == [2, 4, 8]
 
 
 def test_a_change_that_etcd_puts_off_is_tried_again(etcd):

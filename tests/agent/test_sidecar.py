@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from dataclasses import dataclass
 
 import pytest
@@ -12,29 +11,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rootcellar.agent.members import MemberControl
-from rootcellar.agent.sidecar import AgentSnapshotter, stop_wrapper, tend
+from rootcellar.agent.sidecar import AgentSnapshotter, promote, stop_wrapper
 from rootcellar.backup.catalogue import names
 from rootcellar.errors import FencedError
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.file import FileStore
-from testbed.ports import free_port
 from tests.agent.door_scene import captured, closed_port, eventually, lived, served
 
 RELAXED = ("--strict-reconfig-check=false",)
-
-
-def cared_for(client, control, peer_urls, until, restart=None):
-    """Care for a member until a condition holds."""
-
-    async def run():
-        care = asyncio.create_task(tend(client, control, peer_urls, 0.1, restart=restart))
-        try:
-            await asyncio.to_thread(eventually, until)
-        finally:
-            care.cancel()
-            await asyncio.gather(care, return_exceptions=True)
-
-    asyncio.run(run())
 
 
 def test_a_learner_becomes_a_voter_once_it_has_caught_up(etcd):
@@ -48,25 +32,16 @@ def test_a_learner_becomes_a_voter_once_it_has_caught_up(etcd):
         def votes():
             return [each.is_learner for each in service.member_list()] == [False, False]
 
-        cared_for(local, MemberControl(service), (), votes)
+        async def run():
+            care = asyncio.create_task(promote(local, MemberControl(service), 0.1))
+            try:
+                await asyncio.to_thread(eventually, votes)
+            finally:
+                care.cancel()
+                await asyncio.gather(care, return_exceptions=True)
+
+        asyncio.run(run())
     assert second.hash_kv() == first.hash_kv()
-
-
-def test_a_member_is_moved_to_its_configured_peer_urls_and_restarted_once(etcd):
-    member = lived(etcd, "3.6", "m1")
-    urls = (member.peer_url, f"http://127.0.0.1:{free_port()}")
-    restarts, restarted = [], threading.Event()
-
-    def restart():
-        restarts.append(1)
-        restarted.set()
-
-    with EtcdClient([member.endpoint]) as client:
-        cared_for(client, MemberControl(client), urls, restarted.is_set, restart)
-        (listed,) = client.member_list()
-        assert set(listed.peer_urls) == set(urls)
-        cared_for(client, MemberControl(client), urls, lambda: client.status().leader, restart)
-    assert restarts == [1]
 
 
 # The agent itself is held elsewhere; here is what is asked of it.

@@ -45,6 +45,30 @@ def cluster(*members, answering=(2, 3)):
     return Cluster(7, members, frozenset(answering))
 
 
+# peer URLs
+
+
+@pytest.mark.parametrize(
+    ("listed", "moved"),
+    [
+        (A._replace(peer_urls=("http://m1:2380",)), False),
+        (A._replace(peer_urls=("https://m1:2380",)), True),
+        (A._replace(peer_urls=("http://m1:2380", "http://m1:2390")), True),
+        (A._replace(peer_urls=("https://m1:2380",), is_learner=True), False),
+    ],
+    ids=["as configured", "another scheme", "one too many", "a learner, which an update would make a voter"],
+)
+def test_a_member_that_the_others_know_elsewhere_is_moved_before_it_starts(listed, moved):
+    plan = beside(VALID, cluster(listed, B, C))
+    assert plan.deed is Deed.KEEP
+    assert plan.move == (listed if moved else None)
+
+
+def test_without_configured_peer_urls_nothing_is_moved():
+    facts = Facts("m1", (), THREE, VALID, NONE, cluster(A, B, C))
+    assert plan_start(facts).move is None
+
+
 # one member
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import io
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from rootcellar.agent.backoff import Backoff, rule_for
+from rootcellar.agent.board import PATIENCE as STARTING
 from rootcellar.agent.board import Board
 from rootcellar.agent.leadership import PATIENCE, Role, Rule, Sight, Standing
 from rootcellar.agent.state import Facts, Fault, Phase, States, derive
@@ -47,6 +49,12 @@ def test_a_degraded_agent_says_all_that_is_wrong():
     assert reason == "no space left; no full"
 
 
+def test_an_agent_that_waits_for_a_leader_also_says_where_its_member_is_looked_for():
+    faults = {Fault.PEERS: "looked for at http://m1:2380", Fault.ETCD_NO_LEADER: "no leader"}
+    assert derive(Facts(faults=faults)) == (Phase.WAITING, "no leader; looked for at http://m1:2380")
+    assert derive(Facts(leads=False, faults={Fault.PEERS: "refused"})) == (Phase.DEGRADED, "refused")
+
+
 def test_since_is_when_the_phase_began_not_when_its_reason_changed():
     states = States(NOW)
     later = NOW + timedelta(minutes=1)
@@ -83,6 +91,40 @@ def test_a_step_over_its_bound_is_noticed_and_forgotten_when_it_ends():
         assert (board.state.phase, board.state.reason) == (Phase.DEGRADED, "full takes longer than 10 s")
     assert board.state.phase is Phase.LEADER
     assert "event=step-late step=full" in out.getvalue()
+
+
+def levels(out):
+    return re.findall(r"level=(\w+) event=state", out.getvalue())
+
+
+def test_an_etcd_that_starts_is_news_and_a_warning_only_once_that_lasts():
+    clock, out = Hands(), io.StringIO()
+    board = Board(clock, make_log("text", out))
+    board.fault(Fault.ETCD_UNAVAILABLE, "refused")
+    board.fault(Fault.ETCD_UNAVAILABLE, "hung up")
+    clock.seconds = STARTING
+    board.watch()
+    assert levels(out) == ["info", "info"]
+    clock.seconds += 1
+    board.watch()
+    board.watch()
+    assert levels(out) == ["info", "info", "warning"]
+    assert f'reason="hung up" seconds={STARTING + 1}' in out.getvalue()
+    board.fault(Fault.ETCD_UNAVAILABLE, "refused")
+    assert levels(out)[3:] == ["warning"]
+
+
+def test_an_etcd_that_went_away_is_a_warning_at_once_also_behind_a_calm_start():
+    clock, out = Hands(), io.StringIO()
+    board = Board(clock, make_log("text", out))
+    board.fault(Fault.ETCD_UNAVAILABLE, "refused")
+    board.clear(Fault.ETCD_UNAVAILABLE)
+    board.lead(False)
+    clock.seconds = STARTING + 1
+    board.watch()
+    assert "warning" not in levels(out)
+    board.fault(Fault.ETCD_UNAVAILABLE, "refused")
+    assert levels(out)[-1] == "warning"
 
 
 def test_log_lines_hold_no_secret_and_no_line_break():

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rootcellar.etcd.answers import Member
 
 PEERS, CLIENTS = "initial-advertise-peer-urls", "advertise-client-urls"
+LISTEN_PEERS = "listen-peer-urls"
 PREFIX = "member-name-prefix"
 CLUSTER, STATE = "initial-cluster", "initial-cluster-state"
 _IN_SERVICE = re.compile(r"(https?)@([^@]+)@([^@]+)@(\d+)\Z")
@@ -80,6 +81,11 @@ class EtcdConfig:
     def peer_urls(self) -> tuple[str, ...]:
         """Where this member shall be reached by its peers.  Raises ConfigError."""
         return self._own(PEERS)
+
+    @property
+    def listen_peer_urls(self) -> tuple[str, ...]:
+        """Where etcd listens for its peers; empty where that is left to it."""
+        return tuple(filter(None, map(str.strip, str(self.values.get(LISTEN_PEERS) or "").split(","))))
 
     @property
     def client_urls(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.members import LIST_TRIES
+from rootcellar.agent.peer_urls import believed
 from rootcellar.agent.start_plan import Deed, Facts, StartPlan, StoreFacts, StoreState, plan_start
 from rootcellar.agent.validation import Mode, Validation, against_store, keep_guard, validate
 from rootcellar.backup.catalogue.catalogue import read_catalogue
@@ -24,6 +25,7 @@ from rootcellar.backup.restore.restore import restore
 from rootcellar.errors import (
     ChainError,
     ConfigError,
+    EtcdError,
     EtcdUnavailableError,
     KubeUnavailableError,
     NothingToRestoreError,
@@ -32,10 +34,11 @@ from rootcellar.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rootcellar.agent.members import MemberControl, MemberLeases
     from rootcellar.backup.restore.restore import Restored
+    from rootcellar.etcd.answers import Member
     from rootcellar.stores.protocol import Store
 
 _SPARED = timedelta(days=1)
@@ -133,7 +136,7 @@ def _gather(home: Home, found: Validation) -> tuple[Store | None, Facts]:
     if several and home.control is not None:
         _log.info("the cluster is asked through %s", home.control.endpoints)
         try:
-            cluster = home.control.cluster(tries=_tries(found, registered))
+            cluster = home.control.cluster(tries=_tries(home, found, registered))
         except EtcdUnavailableError as error:
             _log.info("the cluster does not answer: %s", error.message)
     # The store is asked only where its answer counts: a healthy member of several starts without it.
@@ -155,14 +158,16 @@ def _registered(home: Home) -> tuple[frozenset[str] | None, str]:
         return None, error.message
 
 
-def _tries(found: Validation, registered: frozenset[str] | None) -> int:
+def _tries(home: Home, found: Validation, registered: frozenset[str] | None) -> int:
     """How often the cluster is asked before it counts as silent.
 
     Once where nobody has ever lived: it is being founded, and etcd itself looks at its peers once more.
     Twice for a member that starts on its data either way: if it was removed meanwhile, its peers tell it.
+    Often for one that is to be moved: a rolling update goes on behind its start, to the next one.
     """
     if found.valid:
-        return 2
+        is_to_move = home.own_peer_urls and set(believed(home.data_dir, home.name)) - set(home.own_peer_urls)
+        return LIST_TRIES if is_to_move else 2
     return 1 if found.blank and registered == frozenset() else LIST_TRIES
 
 
@@ -179,6 +184,8 @@ def _opened(home: Home) -> tuple[Store | None, StoreFacts]:
 def _carry_out(
     home: Home, plan: StartPlan, facts: Facts, store: Store | None, now: Callable[[], datetime]
 ) -> tuple[Path | None, Restored | None]:
+    if plan.move is not None:
+        _move(home, plan.move)
     if plan.aside or plan.deed is Deed.RESTORE:
         _refuse_a_third(home.data_dir, now())
     if plan.deed is Deed.RESTORE:
@@ -200,6 +207,27 @@ def _carry_out(
         added = home.control.add_learner(facts.peer_urls)
         _log.info("the cluster takes us as member %x, which does not vote yet", added.id)
     return quarantined, None
+
+
+def _move(home: Home, own: Member) -> None:
+    """Have the others look for this member where it will listen, while they have a quorum.
+
+    Raises EtcdUnavailableError where that has just gone: they are asked again, or are found silent.  A crash
+    behind it leaves them looking for a member that is not up, where it comes up next.
+    """
+    assert home.control is not None  # noqa: S101  the plan is made from its answer
+    urls = home.own_peer_urls
+    try:
+        if home.control.update_peer_urls(own, urls, tries=LIST_TRIES):
+            _log.info("member %x, known by %s, is reached at %s", own.id, _words(own.peer_urls), _words(urls))
+    except EtcdUnavailableError:
+        raise
+    except EtcdError as error:  # no start waits for rights that it may never get
+        _log.warning("the cluster does not move member %x to %s: %s", own.id, _words(urls), error.message)
+
+
+def _words(urls: Iterable[str]) -> str:
+    return ", ".join(urls)
 
 
 def _restore(

@@ -102,6 +102,10 @@ class MemberControl:
 
         return self._insist(look, tries)
 
+    def member(self, member_id: int) -> Member | None:
+        """A member as the cluster lists it.  Raises EtcdUnavailableError where there is no quorum."""
+        return next((each for each in self._client.member_list() if each.id == member_id), None)
+
     def add_learner(self, peer_urls: Sequence[str]) -> Member:
         """Add a member that does not vote yet, or return the one with these URLs that never started.
 
@@ -143,11 +147,14 @@ class MemberControl:
             )
         self._insist(lambda: self._client.member_remove(member.id), ADD_TRIES)
 
-    def update_peer_urls(self, member: Member, peer_urls: Sequence[str]) -> bool:
-        """Have a member reached by other peer URLs; False where it is already so.  Raises EtcdError."""
+    def update_peer_urls(self, member: Member, peer_urls: Sequence[str], *, tries: int = 1) -> bool:
+        """Have a member reached by other peer URLs; False where it is already so.  Raises EtcdError.
+
+        Not for a learner: etcd would list it as a voter.
+        """
         if set(member.peer_urls) == set(peer_urls):
             return False
-        self._client.member_update(member.id, peer_urls)
+        self._insist(lambda: self._client.member_update(member.id, peer_urls), tries)
         return True
 
     def _answering(self, members: Sequence[Member]) -> frozenset[int]:

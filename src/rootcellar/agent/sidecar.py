@@ -106,19 +106,9 @@ def metrics_route(agent: Agent) -> Route:
     return Route("/metrics", answer)
 
 
-async def tend(
-    client: EtcdClient,
-    control: MemberControl,
-    peer_urls: Sequence[str],
-    period: float,
-    *,
-    restart: Callable[[], object] | None = None,
-) -> None:
-    """Care for the member beside us until cancelled: make it a voter, and known by its configured peer URLs.
-
-    `restart` has etcd started anew after its peer URLs were changed, which is when it listens there.
-    """
-    moved, learner = not peer_urls, 0
+async def promote(client: EtcdClient, control: MemberControl, period: float) -> None:
+    """Make the member beside us a voter whenever it is none, until cancelled."""
+    learner = 0
     while True:
         with suppress(EtcdError):
             status = await in_thread("status", client.status)
@@ -128,15 +118,6 @@ async def tend(
                 learner = own
             if status.is_learner and await in_thread("promote", partial(control.promote, own)):
                 _log.info("member %x votes now", own)
-            if not moved and not status.is_learner:
-                cluster = await in_thread("members", partial(control.cluster, tries=1))
-                member = cluster.find("", (), own)
-                if member is not None:
-                    moved = True
-                    if await in_thread("move", partial(control.update_peer_urls, member, peer_urls)):
-                        _log.info("member %x is reached at %s now", own, ", ".join(peer_urls))
-                        if restart is not None:
-                            await asyncio.to_thread(restart)
         await asyncio.sleep(period)
 
 

@@ -83,7 +83,8 @@ class StartPlan:
     """What to do and why.
 
     Of a JOIN, in this order: `remove` is a member to be removed first, and `add` whether the cluster must be
-    asked to take us.  `aside`: data is there that goes to quarantine.  `error` is raised for REFUSE.
+    asked to take us.  `move`, of a KEEP: us, whom the others know by other peer URLs than are configured.
+    `aside`: data is there that goes to quarantine.  `error` is raised for REFUSE.
     """
 
     deed: Deed
@@ -91,6 +92,7 @@ class StartPlan:
     aside: bool = False
     remove: Member | None = None
     add: bool = False
+    move: Member | None = None
     error: RootcellarError | None = None
 
 
@@ -205,7 +207,8 @@ def _beside(facts: Facts, cluster: Cluster) -> StartPlan:  # noqa: PLR0911 - a t
         why = "was removed from the cluster" if found.valid else "is new to the cluster"
         return StartPlan(Deed.JOIN, f"{facts.name} {why}", aside=not found.blank, add=True)
     if found.valid and found.member_id in (0, own.id):
-        return StartPlan(Deed.KEEP, found.finding)
+        known = not facts.peer_urls or set(own.peer_urls) == set(facts.peer_urls)
+        return StartPlan(Deed.KEEP, found.finding, move=None if known or own.is_learner else own)
     if not own.name:
         return StartPlan(Deed.JOIN, f"{facts.name} is listed and has never run", aside=not found.blank)
     if own.id in cluster.answering:

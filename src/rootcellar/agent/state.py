@@ -38,6 +38,7 @@ class Fault(StrEnum):
     ETCD_NOSPACE = "etcd-nospace"
     ETCD_CORRUPT = "etcd-corrupt"
     ETCD_DENIED = "etcd-denied"
+    PEERS = "peers"
     ETCD = "etcd"
     STORE_UNAVAILABLE = "store-unavailable"
     STORE_DENIED = "store-denied"
@@ -80,6 +81,8 @@ class State:
 def derive(facts: Facts) -> tuple[Phase, str]:
     """The phase that these facts mean, and why."""
     waiting = next((facts.faults[fault] for fault in _BEFORE if fault in facts.faults), None)
+    if waiting is not None and Fault.PEERS in facts.faults:
+        waiting = f"{waiting}; {facts.faults[Fault.PEERS]}"
     if facts.stopping:
         found = Phase.STOPPING, "told to stop"
     elif waiting is not None:

@@ -17,11 +17,12 @@ from rootcellar.agent.initialization import initialize
 from rootcellar.agent.leadership import Rule
 from rootcellar.agent.leases import keeping as keeping_leases
 from rootcellar.agent.members import MemberControl
+from rootcellar.agent.peer_urls import Mover
 from rootcellar.agent.process import Agent
 from rootcellar.agent.schedule import Cron
 from rootcellar.agent.serving import serving
 from rootcellar.agent.settings import Settings
-from rootcellar.agent.sidecar import AgentSnapshotter, metrics_route, stop_wrapper, tend
+from rootcellar.agent.sidecar import AgentSnapshotter, metrics_route, promote, stop_wrapper
 from rootcellar.backup.capture.cut import DeltaLimits
 from rootcellar.backup.capture.full import FullOptions
 from rootcellar.backup.capture.session import CaptureOptions
@@ -32,6 +33,7 @@ from rootcellar.cli.etcdbrctl.sections import (
     Connection,
     Election,
     Http,
+    Restoration,
     Snapshots,
     Snapstore,
     Upkeep,
@@ -145,7 +147,7 @@ async def _serve(configuration: Configuration, environ: Mapping[str, str]) -> No
             keeping_leases(agent, local, leases) if leases is not None else nullcontext(),
             serving([*api.routes(), metrics_route(agent)], "", http.port, cert=cert, key=key),
         ):
-            care = asyncio.create_task(_tend(configuration, environ, local, service))
+            care = asyncio.create_task(_tend(configuration, environ, agent, local, service))
             try:
                 await agent.run()
             finally:
@@ -155,18 +157,27 @@ async def _serve(configuration: Configuration, environ: Mapping[str, str]) -> No
 
 
 async def _tend(
-    configuration: Configuration, environ: Mapping[str, str], local: EtcdClient, service: EtcdClient
+    configuration: Configuration,
+    environ: Mapping[str, str],
+    agent: Agent,
+    local: EtcdClient,
+    service: EtcdClient,
 ) -> None:
-    shared = before.shared_config(environ)
-    said = configuration.get(Connection)
+    """Care for the member beside us: its vote, and where its peers reach it."""
+    said, control = configuration.get(Connection), MemberControl(service)
     restart = partial(stop_wrapper, said.endpoints[0], said.ca or None)
-    await tend(
+    mover = Mover(
         local,
-        MemberControl(service),
-        shared.peer_urls if shared is not None else (),
-        configuration.get(Election).period / SECOND,
+        (control, MemberControl(local)),
+        lambda: before.shared_config(environ),
+        Path(configuration.get(Restoration).data_dir),
+        board=agent.board,
+        clock=agent.clock,
         restart=restart if configuration.get(Upkeep).wrapper else None,
     )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(promote(local, control, configuration.get(Election).period / SECOND))
+        group.create_task(mover.run())
 
 
 def _config(environ: Mapping[str, str], service: EtcdClient, *, joins: bool) -> str:
