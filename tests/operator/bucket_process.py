@@ -23,7 +23,7 @@ from rootcellar.operator.backupbucket.run import BucketSettings
 from rootcellar.stores.admin.local import LocalAdmin
 from rootcellar.stores.admin.s3.admin import S3Admin
 
-_DEEDS = ("create", "claim", "harden", "release", "empty", "delete_bucket")
+_DEEDS = ("create", "claim", "harden", "release", "delete_objects", "empty", "delete_bucket")
 
 
 class Counted:

@@ -31,7 +31,7 @@ def test_every_type_annotation_and_condition_is_on_the_page():
         findings.CREDENTIALS,
         findings.PLANNED,
         findings.LEFT,
-        findings.PREFIXES,
+        findings.UNNAMED,
         findings.DECIDED,
     )
     for each in (*TYPES, *annotations, *conditions):

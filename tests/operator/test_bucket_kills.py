@@ -4,13 +4,17 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from rootcellar.operator.backupbucket.run import EMPTY, FINALIZER
+from rootcellar.operator.backupbucket.run import COLLECT, EMPTY, FINALIZER
+from rootcellar.operator.shared import ledger
 from tests.kube.things import wait_until
 from tests.operator.buckets import Scene
+from tests.stores.places import s3_store
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,3 +122,19 @@ def test_a_deletion_that_is_killed_anywhere_comes_to_its_end(scene, tmp_path, wr
     wait_until(lambda: scene.is_gone(scene.name), "it is gone")
     assert scene.name not in scene.buckets()
     assert scene.finalizers() == []
+
+
+def test_a_process_that_is_killed_between_what_was_left_and_its_record_leaves_no_record(scene, tmp_path):
+    past = datetime.now(UTC) - timedelta(hours=1)
+    ours = s3_store(replace(scene.there, name=scene.name), ledger.HOME)
+    with lives(scene, tmp_path) as child:
+        scene.create(scene.name, scene.spec())
+        child.to_the_end()
+        scene.s3.put_object(Bucket=scene.name, Key="shoot--dead--1/x", Body=b"x")
+        ledger.keep(ours, ledger.Left(prefix="shoot--dead--1", locked=1, since=past, latest=past))
+        scene.annotate(scene.name, **{COLLECT: "true"})
+        assert child.killed_after(3) == "S3Admin.delete_objects", "behind the mark and the settings"
+        assert len(list(ledger.records(ours))) == 1
+        child.to_the_end()
+        assert list(ledger.records(ours)) == []
+        assert "ObjectsLeft" not in scene.conditions()

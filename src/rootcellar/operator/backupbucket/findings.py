@@ -34,7 +34,7 @@ RETENTION: Final = "RetentionLocked"
 CREDENTIALS: Final = "CredentialsFound"
 PLANNED: Final = "Planned"
 LEFT: Final = "ObjectsLeft"
-PREFIXES: Final = "PrefixesNamed"
+UNNAMED: Final = "PrefixesUnnamed"
 DECIDED: Final = "DeletionDecided"
 """The condition of a bucket that was found to be ours to delete: its marks go before itself."""
 
@@ -105,13 +105,9 @@ def left(records: Sequence[Left], now: datetime, *, way_out: str) -> Finding:
 
 
 def unnamed(parts: Sequence[str]) -> Finding:
-    """Whether each prefix in the bucket is some entry's."""
-    if not parts:
-        return Finding(
-            PREFIXES, ConditionStatus.TRUE, "AllNamed", "What lies in the bucket belongs to BackupEntries."
-        )
+    """Prefixes that are no entry's."""
     text = f"No BackupEntry of this cluster names {', '.join(parts[:_TOLD])}{_more(parts)}."
-    return Finding(PREFIXES, ConditionStatus.FALSE, f"Unnamed{len(parts)}", text)
+    return Finding(UNNAMED, ConditionStatus.TRUE, f"Unnamed{len(parts)}", text)
 
 
 def _more(found: Sequence[object]) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rootcellar.errors import FencedError, RootcellarError
 from rootcellar.kube.steps import Outcome, Requeue
 from rootcellar.logs import told
-from rootcellar.operator.backupbucket.findings import LEFT, PREFIXES, left, unnamed
+from rootcellar.operator.backupbucket.findings import LEFT, UNNAMED, left, unnamed
 from rootcellar.operator.backupbucket.run import COLLECT
 from rootcellar.operator.shared import ledger
 from rootcellar.operator.shared.removal import SLICE
@@ -62,11 +62,11 @@ class Leftovers:
             return None
         objects = sum(record.locked for record in seen.left)
         self.metrics.saw(each.name, left=objects, unnamed=len(seen.unnamed))
-        findings = [unnamed(seen.unnamed)]
+        findings = [unnamed(seen.unnamed)] if seen.unnamed else []
         if seen.left:
             findings.append(left(seen.left, each.subject.ground.now(), way_out=f"{COLLECT}=true"))
         each.subject.refresh()  # listings take their time, and others write meanwhile
-        each.subject.find(findings, gone=[LEFT, PREFIXES])
+        each.subject.find(findings, gone=[LEFT, UNNAMED])
         return outcome
 
     def _seen(self, each: Run) -> _Seen:
