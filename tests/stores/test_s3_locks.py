@@ -7,7 +7,7 @@ import pytest
 
 from rootcellar.errors import LockedError, NotFoundError, UnsupportedError
 from rootcellar.stores import Retention, RetryingStore
-from rootcellar.stores.s3.probe import FOLDER
+from rootcellar.stores.probing import FOLDER
 from tests.stores.conformance import put_all
 from tests.stores.places import QUICK, keys_of, s3_store
 

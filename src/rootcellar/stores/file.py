@@ -41,6 +41,7 @@ from rootcellar.errors import (
 from rootcellar.stores import keys
 from rootcellar.stores.directories import Chain, hidden, refuse_symlink, sync, translated, walk
 from rootcellar.stores.protocol import Capabilities, Create, ObjectInfo, PutCondition, ReplaceIf, Retention
+from rootcellar.stores.steps import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -144,11 +145,7 @@ class FileStore:
             if not stat.S_ISREG(found.st_mode):
                 raise NotFoundError(f"{self._where(key)}: no such object", operation="get")
             if etag is not None and etag != _etag(found):
-                raise NotFoundError(
-                    f"{self._where(key)}: replaced by another object",
-                    hint="read it again from the start",
-                    operation="get",
-                )
+                raise replaced(self._where(key))
             stop = found.st_size if end is None else min(end, found.st_size)
             while start < stop:
                 with translated("get", self._where(key)):

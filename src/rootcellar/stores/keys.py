@@ -43,6 +43,13 @@ def checked(key: str, *, prefix: str = "") -> str:
     return key
 
 
+def whole(base: str, key: str) -> str:
+    """A key that is read or deleted, with the prefix; UsageError for an empty one."""
+    if not key:
+        raise UsageError("an empty key names no object")
+    return f"{base}{key}"
+
+
 def checked_range(start: int, end: int | None) -> None:
     """Refuse a byte range [start, end) that cannot be meant."""
     if start < 0 or (end is not None and end < start):

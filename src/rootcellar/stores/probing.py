@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rootcellar.stores.protocol import ObjectInfo, PutCondition
 
 FOLDER = "catalogue/probe/"
-_OLD = timedelta(hours=1)
+OLD = timedelta(hours=1)
 _BODY = b"probe"
 
 
@@ -81,7 +81,7 @@ def probe(store: Tried) -> Capabilities:
 
 def _standing(store: Tried) -> str | None:
     """The key of an object that an earlier probe could not delete."""
-    old = datetime.now(UTC) - _OLD
+    old = datetime.now(UTC) - OLD
     return next((info.key for info in islice(store.list(FOLDER), 20) if info.modified < old), None)
 
 

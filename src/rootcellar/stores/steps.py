@@ -6,17 +6,42 @@ import itertools
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from rootcellar.errors import AlreadyExistsError, NotFoundError, StoreError
+from rootcellar.errors import AlreadyExistsError, LockedError, NotFoundError, StoreError
 from rootcellar.stores.protocol import Create, ReplaceIf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from rootcellar.stores.backoff import Attempts
-    from rootcellar.stores.protocol import ObjectInfo, PutCondition
+    from rootcellar.stores.protocol import ObjectInfo, PutCondition, Retention
 
 _BATCH = 1000
 _PARALLEL = 8
+
+
+def replaced(where: str) -> NotFoundError:
+    """Of a get: the key holds another object than the one that was begun with, or asked for."""
+    return NotFoundError(
+        f"{where}: replaced by another object", hint="read it again from the start", operation="get"
+    )
+
+
+def check_size(where: str, held: int, size: int) -> None:
+    """StoreError where a store holds another number of bytes than it was given and took."""
+    if held != size:
+        message = f"{where}: the store holds {held} of {size} bytes"
+        raise StoreError(message, hint="do not trust this store", operation="put")
+
+
+def refuse_loosening(current: Retention, wanted: Retention, where: str) -> None:
+    """LockedError where retention would become less: stores refuse that of some kinds, we of all."""
+    if current.until is not None and (wanted.until is None or wanted.until < current.until):
+        raise LockedError(
+            f"{where}: retention until {current.until:%Y-%m-%d %H:%M:%SZ} cannot be shortened",
+            operation="set retention",
+        )
+    if current.compliance and not wanted.compliance:
+        raise LockedError(f"{where}: compliance retention cannot be loosened", operation="set retention")
 
 
 class Sized:

@@ -18,9 +18,10 @@ from rootcellar.stores.admin.ownership import FOLDER
 from rootcellar.stores.admin.values import BucketState, Outcome
 from rootcellar.stores.backoff import Attempts, Backoff
 from rootcellar.stores.credentials import AMBIENT
+from rootcellar.stores.headers import told
 from rootcellar.stores.retry import RetryingStore
 from rootcellar.stores.swift import segments
-from rootcellar.stores.swift.client import Client, told, unread
+from rootcellar.stores.swift.client import Client, unread
 from rootcellar.stores.swift.store import SwiftStore
 
 if TYPE_CHECKING:

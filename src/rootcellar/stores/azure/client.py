@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import threading
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
@@ -12,6 +9,8 @@ from rootcellar.errors import DeniedError, TransientError
 from rootcellar.stores.azure.errors import refusal
 from rootcellar.stores.azure.identity import IdentitySigner
 from rootcellar.stores.azure.signing import KeySigner, Signer, dated
+from rootcellar.stores.headers import told
+from rootcellar.stores.once import Once
 from rootcellar.stores.wire import Answer, Request, Stream, Wire
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ class Client:
         self._wire = wire or Wire(
             ca_file=options.ca_file, timeout=options.timeout, connect_timeout=options.connect_timeout
         )
-        self._lock = threading.Lock()
-        self._signer: Signer | None = None
+        self._signer: Once[Signer] = Once()
 
     def send(
         self,
@@ -44,14 +42,12 @@ class Client:
         body: bytes | bytearray = b"",
         needs: tuple[str, ...] = (),
     ) -> Answer:
-        """A success that has the headers it `needs` (a connection may break between the first line of an
-        answer and its headers, and nothing below us notices).  Raises StoreError.
-        """
+        """A success that has the headers it `needs`.  Raises StoreError."""
         request = self._request(method, key, operation, query or {}, headers or {}, body)
         answer = self._wire.send(request)
         if answer.status >= 300:
             raise refusal(request, answer)
-        whole(answer, request, needs)
+        told(answer, request.where, operation, *needs)
         return answer
 
     def open(self, key: str, query: Mapping[str, str], headers: Mapping[str, str]) -> Stream:
@@ -61,7 +57,7 @@ class Client:
         if isinstance(stream, Answer):
             raise refusal(request, stream)
         try:
-            whole(stream, request, ("ETag",))
+            told(stream, request.where, "get", "ETag")
         except TransientError:
             stream.close()
             raise
@@ -82,7 +78,7 @@ class Client:
         if query:
             url += f"?{urlencode(query, quote_via=quote)}"
         sent = dated(headers)
-        signer = self._sign_with()
+        signer = self._signer.get(self._sign_with)
         try:
             sent |= signer.headers(method, url, sent, len(body))
         except DeniedError as error:
@@ -92,32 +88,7 @@ class Client:
         return Request(method, url, operation, where, sent, body)
 
     def _sign_with(self) -> Signer:
-        with self._lock:
-            if self._signer is None:
-                values = self._credentials.load()
-                if values.get("storageKey") or values.get("sasToken"):
-                    self._signer = KeySigner(self._options.account, self._credentials)
-                else:
-                    self._signer = IdentitySigner()
-            return self._signer
-
-
-def whole(answer: Answer | Stream, request: Request, names: tuple[str, ...]) -> None:
-    """TransientError where the answer lacks one of these headers."""
-    lacking = [name for name in names if name not in answer.headers]
-    if lacking:
-        raise TransientError(
-            f"{request.where}: cut short: the answer has no {' and no '.join(lacking)}",
-            hint="look at the network, and for a proxy that answers in the store's place",
-            operation=request.operation,
-        )
-
-
-def md5(body: bytes | bytearray) -> str:
-    """The Content-MD5 of a request, which the store compares."""
-    return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
-
-
-def quoted(etag: str) -> str:
-    """An etag as HTTP writes it."""
-    return etag if etag.startswith('"') else f'"{etag}"'
+        values = self._credentials.load()
+        if values.get("storageKey") or values.get("sasToken"):
+            return KeySigner(self._options.account, self._credentials)
+        return IdentitySigner()

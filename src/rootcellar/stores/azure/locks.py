@@ -21,6 +21,7 @@ from rootcellar.errors import (
 from rootcellar.stores.azure.errors import code
 from rootcellar.stores.azure.listing import moment
 from rootcellar.stores.protocol import Retention
+from rootcellar.stores.steps import refuse_loosening
 
 if TYPE_CHECKING:
     from rootcellar.stores.azure.client import Client
@@ -64,13 +65,7 @@ def read(client: Client, key: str, version: str | None, where: str) -> Retention
 def write(client: Client, key: str, version: str | None, where: str, wanted: Retention) -> None:
     """Change what differs.  Azure would refuse a shortening only of a locked policy; we refuse all."""
     current = read(client, key, version, where)
-    if current.until is not None and (wanted.until is None or wanted.until < current.until):
-        raise LockedError(
-            f"{where}: retention until {current.until:%Y-%m-%d %H:%M:%SZ} cannot be shortened",
-            operation="set retention",
-        )
-    if current.compliance and not wanted.compliance:
-        raise LockedError(f"{where}: compliance retention cannot be loosened", operation="set retention")
+    refuse_loosening(current, wanted, where)
     changed = (wanted.until, wanted.compliance) != (current.until, current.compliance)
     if wanted.until is not None and changed:
         headers = {

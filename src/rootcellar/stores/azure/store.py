@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -13,21 +12,22 @@ from rootcellar.errors import (
     StoreError,
     TransientError,
     UnsupportedError,
-    UsageError,
 )
 from rootcellar.stores import keys
 from rootcellar.stores.azure import locks
-from rootcellar.stores.azure.client import Client, quoted
+from rootcellar.stores.azure.client import Client
 from rootcellar.stores.azure.errors import code
 from rootcellar.stores.azure.listing import in_order, moment, page
 from rootcellar.stores.azure.upload import Upload
 from rootcellar.stores.backoff import Attempts, Backoff
 from rootcellar.stores.credentials import AMBIENT, Credentials
+from rootcellar.stores.headers import quoted
+from rootcellar.stores.once import Once
 from rootcellar.stores.probing import probe
 from rootcellar.stores.protocol import Capabilities, ObjectInfo, PutCondition, Retention
 from rootcellar.stores.resume import resumed
 from rootcellar.stores.s3.parts import cut
-from rootcellar.stores.steps import Sized, compare_first, each_deleted
+from rootcellar.stores.steps import Sized, check_size, compare_first, each_deleted, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -56,8 +56,7 @@ class AzureStore:
         self._base = options.base
         self._client = Client(options, credentials, wire)
         self._backoff = backoff or Backoff()
-        self._probing = threading.Lock()
-        self._capabilities: Capabilities | None = None
+        self._capabilities: Once[Capabilities] = Once()
 
     @property
     def url(self) -> str:
@@ -65,10 +64,7 @@ class AzureStore:
 
     def probe(self) -> Capabilities:
         """Asked once for each AzureStore."""
-        with self._probing:
-            if self._capabilities is None:
-                self._capabilities = probe(self)
-            return self._capabilities
+        return self._capabilities.get(lambda: probe(self))
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         """Azure begins a listing at its first key only: what sorts before `after` is read and left out."""
@@ -103,17 +99,17 @@ class AzureStore:
             try:
                 stream = self._client.open(full, _query(version), headers)
             except AlreadyExistsError as error:  # 412
-                raise self._replaced(where) from error
+                raise replaced(where) from error
             except StoreError as error:
                 if code(error) != "InvalidRange":
                     raise
                 if position > start:
-                    raise self._replaced(where) from error
+                    raise replaced(where) from error
                 return None
             found = stream.headers["ETag"]
             if pinned is not None and quoted(pinned) != found:
                 stream.close()
-                raise self._replaced(where)
+                raise replaced(where)
             pinned = found
             return stream
 
@@ -135,9 +131,7 @@ class AzureStore:
     def _stored(self, key: str, size: int, answer: Answer | None, head: Answer | None) -> ObjectInfo:
         if head is not None:
             found = self._info(key, head)
-            if found.size != size:
-                message = f"{self._options.where(key)}: the store holds {found.size} of {size} bytes"
-                raise StoreError(message, hint="do not trust this store", operation="put")
+            check_size(self._options.where(key), found.size, size)
             return found
         if answer is None:  # stored, its answer lost, and replaced by another a moment after
             return ObjectInfo(key, size, datetime.now(UTC))
@@ -239,14 +233,7 @@ class AzureStore:
             raise TransientError(message, operation="stat") from error
 
     def _full(self, key: str) -> str:
-        if not key:
-            raise UsageError("an empty key names no object")
-        return f"{self._base}{key}"
-
-    def _replaced(self, where: str) -> NotFoundError:
-        return NotFoundError(
-            f"{where}: replaced by another object", hint="read it again from the start", operation="get"
-        )
+        return keys.whole(self._base, key)
 
 
 def _query(version: str | None) -> dict[str, str]:

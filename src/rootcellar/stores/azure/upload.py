@@ -16,27 +16,20 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Event
 from typing import TYPE_CHECKING
 
 from rootcellar.errors import AlreadyExistsError, DeniedError, NotFoundError, StoreError, TransientError
-from rootcellar.stores.azure.client import md5, quoted
 from rootcellar.stores.azure.errors import code
-from rootcellar.stores.azure.options import MIB
-from rootcellar.stores.backoff import Attempts, Backoff
+from rootcellar.stores.flight import Flight
+from rootcellar.stores.headers import md5, quoted
 from rootcellar.stores.protocol import Create, PutCondition, ReplaceIf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from rootcellar.stores.azure.client import Client
+    from rootcellar.stores.backoff import Backoff
     from rootcellar.stores.wire import Answer
-
-PARALLEL = 4
-WINDOW = 128 * MIB
-"""Bytes in flight: parts grow with the object, and then fewer of them fly at once."""
 
 MARK = "rootcellarput"
 """A name of metadata: letters only, for it must be an identifier of C#."""
@@ -51,10 +44,9 @@ class Upload:
         self._client = client
         self._key = key
         self._where = where
-        self._backoff = backoff
+        self._flight = Flight(where, backoff)
         self._writer = secrets.token_bytes(6)
         self._mark = secrets.token_hex(16)
-        self._stop = Event()
         self._condition = _headers(condition)
 
     def put(self, body: bytes | bytearray) -> Answer | None:
@@ -64,39 +56,16 @@ class Upload:
 
     def put_parts(self, parts: Iterator[tuple[bytearray, bool]]) -> Answer | None:
         """The object in blocks.  Whatever is raised on the way, also by `parts`, leaves no object."""
-        names = self._send_parts(parts)
+        names = self._flight.send_all(parts, self._send_part)
         listed = "".join(f"<Uncommitted>{name}</Uncommitted>" for name in names)
         body = f'<?xml version="1.0" encoding="utf-8"?><BlockList>{listed}</BlockList>'.encode()
         return self._unless_done({"comp": "blocklist"}, {"Content-MD5": md5(body)}, body)
 
-    def _send_parts(self, parts: Iterator[tuple[bytearray, bool]]) -> list[str]:
-        names: list[str] = []
-        flying: deque[tuple[Future[None], int]] = deque()
-
-        def land(room: int) -> None:
-            while flying and (len(flying) >= PARALLEL or sum(size for _, size in flying) > room):
-                flying[0][0].result()
-                flying.popleft()
-
-        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="rootcellar-put") as threads:
-            try:
-                for number, (body, _) in enumerate(parts):
-                    land(WINDOW - len(body))
-                    name = base64.b64encode(self._writer + number.to_bytes(4, "big")).decode()
-                    flying.append((threads.submit(self._send_part, name, body), len(body)))
-                    names.append(name)
-                land(-1)
-            except BaseException:
-                self._stop.set()  # those under way are waited for, but not tried again
-                threads.shutdown(wait=True, cancel_futures=True)
-                raise
-        return names
-
-    def _send_part(self, name: str, body: bytearray) -> None:
-        def send() -> None:
-            if self._stop.is_set():
-                raise StoreError(f"{self._where}: given up", operation="put")
-            self._client.send(
+    def _send_part(self, number: int, body: bytearray) -> str:
+        """The name of the block."""
+        name = base64.b64encode(self._writer + (number - 1).to_bytes(4, "big")).decode()
+        self._flight.repeat(
+            lambda: self._client.send(
                 "PUT",
                 self._key,
                 "put",
@@ -105,8 +74,8 @@ class Upload:
                 body=body,
                 needs=("x-ms-request-id",),
             )
-
-        Attempts(self._backoff).run(send)
+        )
+        return name
 
     def _unless_done(
         self, query: dict[str, str], headers: dict[str, str], body: bytes | bytearray
@@ -136,7 +105,7 @@ class Upload:
                     return None
                 raise self._explained(error) from error
 
-        return self._run(once)
+        return self._flight.attempts().run(once)
 
     def _explained(self, error: StoreError) -> StoreError:
         """What a refusal means for this put."""
@@ -158,7 +127,7 @@ class Upload:
 
     def head(self) -> Answer | None:
         """What the store says of our object; None if the key holds another by now, or we may not look."""
-        return self._run(self._head)
+        return self._flight.attempts().run(self._head)
 
     def _head(self) -> Answer | None:
         try:
@@ -167,9 +136,6 @@ class Upload:
         except (NotFoundError, DeniedError):
             return None
         return head if head.headers.get(f"x-ms-meta-{MARK}") == self._mark else None
-
-    def _run(self, work: Callable[[], Answer | None]) -> Answer | None:
-        return Attempts(self._backoff).run(work)
 
 
 def _headers(condition: PutCondition) -> dict[str, str]:

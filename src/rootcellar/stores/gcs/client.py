@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from rootcellar.errors import DeniedError, TransientError
 from rootcellar.stores.gcs.errors import refusal
 from rootcellar.stores.gcs.identity import tokens
+from rootcellar.stores.meaning import SOMEBODY
+from rootcellar.stores.once import Once
 from rootcellar.stores.wire import Answer, Request, Stream, Wire
 
 if TYPE_CHECKING:
@@ -28,15 +29,14 @@ class Client:
 
     def __init__(self, options: GcsOptions, credentials: Credentials, wire: Wire | None = None) -> None:
         self._options = options
-        self._credentials = credentials
         self._wire = wire or Wire(
             ca_file=options.ca_file, timeout=options.timeout, connect_timeout=options.connect_timeout
         )
         bucket = quote(options.bucket, safe="")
         self.bucket = f"{options.service}/storage/v1/b/{bucket}"
         self.uploads = f"{options.service}/upload/storage/v1/b/{bucket}/o"
-        self._lock = threading.Lock()
-        self._tokens: TokenKeeper | None = None
+        self._credentials = credentials
+        self._tokens: Once[TokenKeeper] = Once()
 
     def object(self, key: str) -> str:
         """Its address."""
@@ -86,7 +86,7 @@ class Client:
         if not isinstance(found, dict):
             raise TransientError(
                 f"{self._where(key)}: an answer that cannot be read",
-                hint="look at the network, and for a proxy that answers in the store's place",
+                hint=SOMEBODY,
                 operation=operation,
             )
         return found
@@ -132,10 +132,8 @@ class Client:
     def _authorization(self) -> dict[str, str]:
         if urlsplit(self._options.service).scheme != "https":
             return {}
-        with self._lock:
-            if self._tokens is None:
-                self._tokens = tokens(self._credentials)
-        return {"Authorization": f"Bearer {self._tokens.current()}"}
+        keeper = self._tokens.get(lambda: tokens(self._credentials))
+        return {"Authorization": f"Bearer {keeper.current()}"}
 
     def _where(self, key: str) -> str:
         return f"gs://{self._options.bucket}/{key}"

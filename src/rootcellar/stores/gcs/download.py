@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rootcellar.errors import AlreadyExistsError, NotFoundError, StoreError, TransientError
 from rootcellar.stores.gcs.errors import status
+from rootcellar.stores.steps import replaced
 
 if TYPE_CHECKING:
     from rootcellar.stores.gcs.client import Client
@@ -34,16 +35,16 @@ class Download:
         try:
             stream = self.client.open(self.key, self._query(), headers)
         except AlreadyExistsError as error:  # 412
-            raise self._replaced() from error
+            raise replaced(self.where) from error
         except NotFoundError as error:
             if self._seen is None:
                 raise
-            raise self._replaced() from error
+            raise replaced(self.where) from error
         except StoreError as error:
             if status(error) != 416:
                 raise
             if position > self.start:
-                raise self._replaced() from error
+                raise replaced(self.where) from error
             return None
         try:
             self._check(stream)
@@ -56,7 +57,7 @@ class Download:
         query = {}
         if self.etag is not None:
             if not self.etag.isdecimal() or self.etag == "0":  # no generation; and 0 would mean none at all
-                raise self._replaced()
+                raise replaced(self.where)
             query["ifGenerationMatch"] = self.etag
         if (generation := self.version or (None if self.etag else self._seen)) is not None:
             query["generation"] = generation
@@ -67,10 +68,5 @@ class Download:
         if found is None:
             raise TransientError(f"{self.where}: the answer has no generation", operation="get")
         if found != (self._seen or self.version or self.etag or found):
-            raise self._replaced()
+            raise replaced(self.where)
         self._seen = found
-
-    def _replaced(self) -> NotFoundError:
-        return NotFoundError(
-            f"{self.where}: replaced by another object", hint="read it again from the start", operation="get"
-        )

@@ -10,9 +10,10 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rootcellar.errors import DeniedError, LockedError, StoreError, UnsupportedError
+from rootcellar.errors import DeniedError, StoreError, UnsupportedError
 from rootcellar.stores.gcs.errors import status
 from rootcellar.stores.protocol import Retention
+from rootcellar.stores.steps import refuse_loosening
 
 if TYPE_CHECKING:
     from rootcellar.stores.gcs.client import Client
@@ -36,13 +37,7 @@ def write(client: Client, key: str, version: str | None, where: str, wanted: Ret
     """Change what differs.  The store would refuse a shortening only of a locked date; we refuse all."""
     found = client.ask("GET", client.object(key), "set retention", key=key, query=_query(version))
     current = _retention(found)
-    if current.until is not None and (wanted.until is None or wanted.until < current.until):
-        raise LockedError(
-            f"{where}: retention until {current.until:%Y-%m-%d %H:%M:%SZ} cannot be shortened",
-            operation="set retention",
-        )
-    if current.compliance and not wanted.compliance:
-        raise LockedError(f"{where}: compliance retention cannot be loosened", operation="set retention")
+    refuse_loosening(current, wanted, where)
     query = {**_query(version), "ifMetagenerationMatch": str(found["metageneration"])}
     body: dict[str, Any] = {}
     if wanted.legal_hold != current.legal_hold:

@@ -6,11 +6,10 @@ An object's generation, which the store gives anew to each that it makes, is bot
 from __future__ import annotations
 
 import itertools
-import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rootcellar.errors import NotFoundError, StoreError, TransientError, UsageError
+from rootcellar.errors import NotFoundError, StoreError, TransientError
 from rootcellar.stores import keys
 from rootcellar.stores.backoff import Attempts, Backoff
 from rootcellar.stores.credentials import AMBIENT, Credentials
@@ -18,11 +17,12 @@ from rootcellar.stores.gcs import locks
 from rootcellar.stores.gcs.client import Client
 from rootcellar.stores.gcs.download import Download
 from rootcellar.stores.gcs.upload import Upload
+from rootcellar.stores.once import Once
 from rootcellar.stores.probing import probe
 from rootcellar.stores.protocol import Capabilities, ObjectInfo, PutCondition, Retention
 from rootcellar.stores.resume import resumed
 from rootcellar.stores.s3.parts import cut
-from rootcellar.stores.steps import Sized, compare_first, each_deleted
+from rootcellar.stores.steps import Sized, check_size, compare_first, each_deleted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,8 +53,7 @@ class GcsStore:
         self._base = options.base
         self._client = Client(options, credentials, wire)
         self._backoff = backoff or Backoff()
-        self._probing = threading.Lock()
-        self._capabilities: Capabilities | None = None
+        self._capabilities: Once[Capabilities] = Once()
 
     @property
     def url(self) -> str:
@@ -62,10 +61,7 @@ class GcsStore:
 
     def probe(self) -> Capabilities:
         """Asked once for each GcsStore."""
-        with self._probing:
-            if self._capabilities is None:
-                self._capabilities = probe(self)
-            return self._capabilities
+        return self._capabilities.get(lambda: probe(self))
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         low = after.encode()
@@ -109,9 +105,7 @@ class GcsStore:
         if found is None:  # stored, its answer lost, and replaced by another a moment after
             return ObjectInfo(key, size, datetime.now(UTC))
         info = self._info(found)
-        if info.size != size:
-            message = f"{self._options.where(key)}: the store holds {info.size} of {size} bytes"
-            raise StoreError(message, hint="do not trust this store", operation="put")
+        check_size(self._options.where(key), info.size, size)
         return info
 
     def delete(self, key: str, *, version: str | None = None) -> None:
@@ -200,9 +194,7 @@ class GcsStore:
             raise TransientError(f"{self.url}: an answer that cannot be read", operation="stat") from error
 
     def _full(self, key: str) -> str:
-        if not key:
-            raise UsageError("an empty key names no object")
-        return f"{self._base}{key}"
+        return keys.whole(self._base, key)
 
 
 def _query(version: str | None) -> dict[str, str]:

@@ -10,9 +10,10 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rootcellar.errors import AlreadyExistsError, NotFoundError, StoreError, TransientError
+from rootcellar.errors import AlreadyExistsError, StoreError, TransientError
+from rootcellar.stores.headers import quoted
 from rootcellar.stores.s3.errors import code, translated, whole
-from rootcellar.stores.s3.upload import quoted
+from rootcellar.stores.steps import replaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +62,7 @@ class Download:
         with contextlib.closing(answer["Body"]) as body:
             etag = answer["ETag"]
             if self.etag is not None and quoted(self.etag) != etag:
-                raise self._replaced()
+                raise replaced(self.where)
             self.etag = etag
             skip = 0 if "ContentRange" in answer else position  # a server without ranges sends it all
             ends = position - skip + answer["ContentLength"]
@@ -92,15 +93,10 @@ class Download:
             with translated("get", self.where):
                 return whole(self.client.get_object(**arguments), "ContentLength", "ETag")
         except AlreadyExistsError as error:  # 412
-            raise self._replaced() from error
+            raise replaced(self.where) from error
         except StoreError as error:
             if code(error) != "InvalidRange":
                 raise
             if position > self.start:
-                raise self._replaced() from error
+                raise replaced(self.where) from error
             return None
-
-    def _replaced(self) -> NotFoundError:
-        return NotFoundError(
-            f"{self.where}: replaced by another object", hint="read it again from the start", operation="get"
-        )

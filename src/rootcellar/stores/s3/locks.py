@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rootcellar.errors import DeniedError, LockedError, NotFoundError, StoreError, UnsupportedError
 from rootcellar.stores.protocol import Retention
 from rootcellar.stores.s3.errors import code, translated, whole, with_body
+from rootcellar.stores.steps import refuse_loosening
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -58,13 +59,7 @@ def read(client: S3Client, name: dict[str, Any], where: str) -> Retention:
 def write(client: S3Client, name: dict[str, Any], where: str, wanted: Retention) -> None:
     """Change what differs.  The store would refuse a shortening only of a compliance date; we refuse all."""
     current = read(client, name, where)
-    if current.until is not None and (wanted.until is None or wanted.until < current.until):
-        raise LockedError(
-            f"{where}: retention until {current.until:%Y-%m-%d %H:%M:%SZ} cannot be shortened",
-            operation="set retention",
-        )
-    if current.compliance and not wanted.compliance:
-        raise LockedError(f"{where}: compliance retention cannot be loosened", operation="set retention")
+    refuse_loosening(current, wanted, where)
     changed = (wanted.until, wanted.compliance) != (current.until, current.compliance)
     with translated("set retention", where):
         if wanted.until is not None and changed:

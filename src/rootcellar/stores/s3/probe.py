@@ -17,14 +17,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import secrets
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from rootcellar.errors import AlreadyExistsError, NotFoundError, StoreError, TransientError, UnsupportedError
 from rootcellar.stores.backoff import Attempts, Backoff
+from rootcellar.stores.headers import md5
+from rootcellar.stores.probing import FOLDER, OLD
 from rootcellar.stores.protocol import Capabilities
 from rootcellar.stores.s3 import locks
-from rootcellar.stores.s3.client import md5
 from rootcellar.stores.s3.errors import said_at, translated, whole
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from rootcellar.stores.s3.options import S3Options
 
-FOLDER = "catalogue/probe/"
-_OLD = timedelta(hours=1)
 _ABSENT_ETAG = '"00000000000000000000000000000000"'
 
 
@@ -82,7 +80,7 @@ class Probe:
                 self._client.list_objects_v2(Bucket=self._bucket, Prefix=self._folder, MaxKeys=20),
                 "IsTruncated",
             )
-        old = said_at(found) - _OLD
+        old = said_at(found) - OLD
         for entry in found.get("Contents", []):
             if not entry["Key"].endswith("/") and entry["LastModified"] < old:  # a folder may be listed too
                 return entry["Key"]

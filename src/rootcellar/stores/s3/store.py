@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,11 @@ from rootcellar.errors import (
     StoreError,
     TransientError,
     UnsupportedError,
-    UsageError,
 )
 from rootcellar.stores import keys
 from rootcellar.stores.backoff import Attempts, Backoff
 from rootcellar.stores.credentials import AMBIENT, Credentials
+from rootcellar.stores.once import Once
 from rootcellar.stores.protocol import Capabilities, Create, ObjectInfo, PutCondition, Retention
 from rootcellar.stores.s3 import locks
 from rootcellar.stores.s3.client import ClientSource
@@ -27,7 +26,7 @@ from rootcellar.stores.s3.listing import Page, walk
 from rootcellar.stores.s3.parts import cut
 from rootcellar.stores.s3.probe import Probe
 from rootcellar.stores.s3.upload import Target, Upload
-from rootcellar.stores.steps import Sized, compare_first
+from rootcellar.stores.steps import Sized, check_size, compare_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -55,8 +54,7 @@ class S3Store:
         self._base = options.base
         self._client = ClientSource(options, credentials)
         self._backoff = backoff or Backoff()
-        self._probing = threading.Lock()
-        self._capabilities: Capabilities | None = None
+        self._capabilities: Once[Capabilities] = Once()
         self._read: dict[str, Any] = options.encryption.for_read() if options.encryption else {}
 
     @property
@@ -65,10 +63,7 @@ class S3Store:
 
     def probe(self) -> Capabilities:
         """Asked once for each S3Store."""
-        with self._probing:
-            if self._capabilities is None:
-                self._capabilities = Probe(self._client(), self._options, self._backoff).run()
-            return self._capabilities
+        return self._capabilities.get(lambda: Probe(self._client(), self._options, self._backoff).run())
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
         for key, found in walk(self._pages, f"{self._base}{prefix}", f"{self._base}{after}"):
@@ -133,9 +128,7 @@ class S3Store:
 
     def _stored(self, key: str, size: int, answer: Any, head: Any) -> ObjectInfo:
         if head is not None:
-            if head["ContentLength"] != size:
-                message = f"{self._where(key)}: the store holds {head['ContentLength']} of {size} bytes"
-                raise StoreError(message, hint="do not trust this store", operation="put")
+            check_size(self._where(key), head["ContentLength"], size)
             return ObjectInfo(key, size, _utc(head["LastModified"]), *_etag_version(head))
         if answer is None:  # stored, its answer lost, and replaced by another a moment after
             return ObjectInfo(key, size, datetime.now(UTC))
@@ -311,9 +304,7 @@ class S3Store:
         )
 
     def _name(self, key: str, version: str | None) -> dict[str, Any]:
-        if not key:
-            raise UsageError("an empty key names no object")
-        name = {"Bucket": self._options.bucket, "Key": f"{self._base}{key}"}
+        name = {"Bucket": self._options.bucket, "Key": keys.whole(self._base, key)}
         return name if version is None else {**name, "VersionId": version}
 
     def _where(self, key: str) -> str:

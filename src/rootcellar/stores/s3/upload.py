@@ -10,31 +10,26 @@ repeated one fails (the object exists; the upload is gone): the mark then tells 
 
 from __future__ import annotations
 
+import functools
 import secrets
-import threading
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rootcellar.errors import AlreadyExistsError, DeniedError, NotFoundError, StoreError, TransientError
-from rootcellar.stores.backoff import Attempts, Backoff, StoppableClock
+from rootcellar.stores.flight import Flight
+from rootcellar.stores.headers import md5, quoted
 from rootcellar.stores.protocol import Create, PutCondition, ReplaceIf
-from rootcellar.stores.s3.client import md5
 from rootcellar.stores.s3.errors import code, translated, whole
-from rootcellar.stores.s3.options import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mypy_boto3_s3.client import S3Client
 
+    from rootcellar.stores.backoff import Backoff
     from rootcellar.stores.s3.options import Encryption
 
 T = TypeVar("T")
-
-PARALLEL = 4
-WINDOW = 128 * MIB
-"""Bytes in flight: parts grow with the object, and then fewer of them fly at once."""
 
 MARK = "rootcellar-put"
 
@@ -60,7 +55,7 @@ class Upload:
         self._target = target
         self._name: dict[str, Any] = {"Bucket": target.bucket, "Key": target.key}
         self._mark = secrets.token_hex(16)
-        self._stop = threading.Event()
+        self._flight = Flight(target.where, target.backoff)
         self._condition: dict[str, Any] = {}
         if native and isinstance(condition, Create):
             self._condition = {"IfNoneMatch": "*"}
@@ -97,7 +92,7 @@ class Upload:
 
         upload = self._repeat(begin)
         try:
-            done = self._send_parts(upload, parts)
+            done: list[Any] = self._flight.send_all(parts, functools.partial(self._send_part, upload))
 
             def complete() -> Any:
                 answer = client.complete_multipart_upload(
@@ -113,30 +108,6 @@ class Upload:
         except BaseException as error:
             self._abort(upload, error)
             raise
-
-    def _send_parts(self, upload: str, parts: Iterator[tuple[bytearray, bool]]) -> list[Any]:
-        done: list[Any] = []
-        flying: dict[Future[Any], int] = {}
-
-        def land(room: int) -> None:
-            while flying and (len(flying) >= PARALLEL or sum(flying.values()) > room):
-                for future in wait(flying, return_when=FIRST_COMPLETED).done:
-                    del flying[future]
-                    done.append(future.result())
-
-        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="rootcellar-put") as threads:
-            try:
-                for number, (body, _) in enumerate(parts, 1):
-                    land(WINDOW - len(body))
-                    flying[threads.submit(self._send_part, upload, number, body)] = len(body)
-                land(-1)
-            except BaseException:
-                # Parts that arrive after the abort would stay, so those under way are waited for, but not
-                # tried again, and those waiting are not begun.
-                self._stop.set()
-                threads.shutdown(wait=True, cancel_futures=True)
-                raise
-        return sorted(done, key=lambda part: part["PartNumber"])
 
     def _send_part(self, upload: str, number: int, body: bytearray) -> dict[str, Any]:
         checksum = self._checksum(body)
@@ -156,7 +127,7 @@ class Upload:
         return self._repeat(send)
 
     def _abort(self, upload: str, reason: BaseException) -> None:
-        self._stop.clear()
+        self._flight.resume()
         try:
             self._repeat(
                 lambda: self._target.client.abort_multipart_upload(**self._name, UploadId=upload), "abort"
@@ -187,11 +158,11 @@ class Upload:
                     raise AlreadyExistsError(message, operation="put") from error
                 raise
 
-        return self._attempts().run(once)
+        return self._flight.attempts().run(once)
 
     def head(self) -> Any:
         """What the store says of our object; None if the key holds another by now, or we may not look."""
-        return self._attempts().run(self._head)
+        return self._flight.attempts().run(self._head)
 
     def _head(self) -> Any:
         try:
@@ -206,15 +177,10 @@ class Upload:
 
     def _repeat(self, send: Callable[[], T], operation: str = "put") -> T:
         def once() -> T:
-            if self._stop.is_set():
-                raise StoreError(f"{self._target.where}: given up", operation=operation)
             with translated(operation, self._target.where):
                 return send()
 
-        return self._attempts().run(once)
-
-    def _attempts(self) -> Attempts:
-        return Attempts(self._target.backoff, StoppableClock(self._stop))
+        return self._flight.repeat(once, operation)
 
     def _checksum(self, body: bytearray) -> dict[str, Any]:
         return {"ContentMD5": md5(body)} if self._target.md5 else {}
@@ -224,8 +190,3 @@ class Upload:
         if encryption is None:
             return {}
         return encryption.for_write() if write else encryption.for_read()
-
-
-def quoted(etag: str) -> str:
-    """An etag as HTTP writes it."""
-    return etag if etag.startswith('"') else f'"{etag}"'

@@ -108,19 +108,6 @@ def _query(query: Mapping[str, str] | None) -> str:
     return f"?{urlencode(query, quote_via=quote)}" if query else ""
 
 
-def told(answer: Answer | Stream, where: str, operation: str, *names: str) -> None:
-    """TransientError where an answer lacks what every such answer has: it was cut short on the way, or is
-    somebody else's.
-    """
-    lacking = [name for name in names if name not in answer.headers]
-    if lacking:
-        raise TransientError(
-            f"{where}: cut short: the answer has no {' and no '.join(lacking)}",
-            hint="look at the network, and for a proxy that answers in the store's place",
-            operation=operation,
-        )
-
-
 def unread(error: Exception, where: str, operation: str) -> StoreError:
     """An answer's body is not what Swift says."""
     return TransientError(f"{where}: an answer that cannot be read: {error}", operation=operation)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from rootcellar.errors import UnsupportedError
 from rootcellar.stores.backoff import Attempts
+from rootcellar.stores.headers import told
 from rootcellar.stores.protocol import ObjectInfo
-from rootcellar.stores.swift.client import told, unread
+from rootcellar.stores.swift.client import unread
 from rootcellar.stores.swift.segments import DYNAMIC, GROUP, dynamic, entries
 
 if TYPE_CHECKING:

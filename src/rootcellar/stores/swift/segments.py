@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from rootcellar.errors import NotFoundError, StoreError
-from rootcellar.stores.swift.client import quoted, told, unread
+from rootcellar.stores.headers import told
+from rootcellar.stores.swift.client import quoted, unread
 from rootcellar.stores.swift.errors import refusal
 from rootcellar.stores.wire import Answer, Request
 

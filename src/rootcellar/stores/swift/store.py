@@ -5,22 +5,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, NoReturn
 
-from rootcellar.errors import NotFoundError, StoreError, UnsupportedError, UsageError
+from rootcellar.errors import NotFoundError, StoreError, UnsupportedError
 from rootcellar.stores import keys
 from rootcellar.stores.backoff import Attempts, Backoff
 from rootcellar.stores.credentials import AMBIENT, Credentials
+from rootcellar.stores.headers import told
+from rootcellar.stores.once import Once
+from rootcellar.stores.probing import FOLDER
 from rootcellar.stores.protocol import Capabilities, Create, ObjectInfo, PutCondition, Retention
 from rootcellar.stores.resume import resumed
 from rootcellar.stores.s3.parts import cut
-from rootcellar.stores.steps import Sized, compare
+from rootcellar.stores.steps import Sized, check_size, compare, replaced
 from rootcellar.stores.swift import leftovers, segments
-from rootcellar.stores.swift.client import Client, told
+from rootcellar.stores.swift.client import Client
 from rootcellar.stores.swift.listing import PARALLEL, Listing, shown
 from rootcellar.stores.swift.upload import MOST, STEP, Target, Upload
 from rootcellar.stores.wire import Answer, Stream
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
     from rootcellar.stores.swift.options import SwiftOptions
 
-_PROBE = "catalogue/probe/"
 _JOINED = "the store does not join segments"
 
 
@@ -53,8 +54,7 @@ class SwiftStore:
         self._base = options.base
         self._client = Client(options, credentials)
         self._backoff = backoff or Backoff()
-        self._probing = threading.Lock()
-        self._joins: bool | None = None
+        self._joins: Once[bool] = Once()
 
     @property
     def url(self) -> str:
@@ -64,7 +64,7 @@ class SwiftStore:
         """Whether segments are joined is found out, once for each SwiftStore; that no condition holds against
         a racer is known.
         """
-        self._joining()
+        self._joins.get(self._joining)
         return Capabilities(conditional_create=False, conditional_replace=False)
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ObjectInfo]:
@@ -92,7 +92,7 @@ class SwiftStore:
         sized = Sized(chunks)
         parts = cut(sized, self._options.part_size, step=STEP, most=MOST)
         first, last = next(parts)
-        if not last and not self._joining():
+        if not last and not self._joins.get(self._joining):
             message = f"{self._client.where(self._name(key))}: {_JOINED}"
             raise UnsupportedError(message, hint="have static large objects (slo) enabled", operation="put")
         old = None
@@ -141,17 +141,14 @@ class SwiftStore:
 
     def _joining(self) -> bool:
         """Whether Swift makes one object of segments, rather than keep the manifest's text as the object."""
-        with self._probing:
-            if self._joins is None:
-                upload = self._upload(f"{_PROBE}{secrets.token_hex(8)}", None)
-                try:
-                    upload.put_segments(iter([(bytearray(b"probe"), True)]))
-                    head = upload.head()
-                    self._joins = head is None or segments.is_large(head)
-                finally:
-                    with contextlib.suppress(StoreError):
-                        Attempts(self._backoff).run(upload.withdraw)
-            return self._joins
+        upload = self._upload(f"{FOLDER}{secrets.token_hex(8)}", None)
+        try:
+            upload.put_segments(iter([(bytearray(b"probe"), True)]))
+            head = upload.head()
+            return head is None or segments.is_large(head)
+        finally:
+            with contextlib.suppress(StoreError):
+                Attempts(self._backoff).run(upload.withdraw)
 
     def _upload(self, key: str, condition: PutCondition) -> Upload:
         target = Target(self._client, self._base, self._name(key), self._backoff)
@@ -172,11 +169,7 @@ class SwiftStore:
     def _stored(self, key: str, size: int, answer: Answer | None, head: Answer | None) -> ObjectInfo:
         if head is not None:
             info = shown(self._client, key, head, "put")
-            if info.size != size:
-                message = (
-                    f"{self._client.where(self._name(key))}: the store holds {info.size} of {size} bytes"
-                )
-                raise StoreError(message, hint="do not trust this store", operation="put")
+            check_size(self._client.where(self._name(key)), info.size, size)
             return info
         if answer is None:  # stored, and replaced by another a moment after; or we may not look
             return ObjectInfo(key, size, datetime.now(UTC))
@@ -215,11 +208,9 @@ class SwiftStore:
         return head
 
     def _name(self, key: str, version: str | None = None) -> str:
-        if not key:
-            raise UsageError("an empty key names no object")
         if version is not None:
             self._unsupported("versions", version)
-        return f"{self._base}{key}"
+        return keys.whole(self._base, key)
 
     def _unsupported(self, what: str, *_asked: object) -> NoReturn:
         raise UnsupportedError(f"{self.url}: a Swift store has no {what}")
@@ -246,18 +237,11 @@ class _Pinned:
         if isinstance(answer, Answer):
             if answer.status == 416 and position == self._start:
                 return None
-            raise self._replaced()
+            raise replaced(where)
         told(answer, where, "get", "Etag")
         etag = answer.headers["Etag"].strip('"')
         if self._etag is not None and self._etag != etag:  # also where If-Match is ignored
             answer.close()
-            raise self._replaced()
+            raise replaced(where)
         self._etag = etag
         return answer
-
-    def _replaced(self) -> NotFoundError:
-        return NotFoundError(
-            f"{self._client.where(self._name)}: replaced by another object",
-            hint="read it again from the start",
-            operation="get",
-        )

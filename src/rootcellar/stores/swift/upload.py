@@ -14,29 +14,23 @@ import contextlib
 import hashlib
 import json
 import secrets
-import threading
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rootcellar.errors import AlreadyExistsError, DeniedError, NotFoundError, StoreError, TransientError
-from rootcellar.stores.backoff import Attempts, Backoff, StoppableClock
-from rootcellar.stores.s3.options import MIB
+from rootcellar.stores.flight import Flight
+from rootcellar.stores.headers import told
 from rootcellar.stores.swift import segments
-from rootcellar.stores.swift.client import told
 from rootcellar.stores.swift.segments import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rootcellar.stores.backoff import Backoff
     from rootcellar.stores.swift.client import Client
     from rootcellar.stores.wire import Answer
 
 T = TypeVar("T")
-
-PARALLEL = 4
-WINDOW = 128 * MIB
-"""Bytes in flight: segments grow with the object, and then fewer of them fly at once."""
 
 STEP = 100
 MOST = 1000
@@ -63,7 +57,7 @@ class Upload:
         self._where = target.client.where(target.name)
         self._mark = secrets.token_hex(16)
         self._group = segments.group(target.base, target.name, self._mark)
-        self._stop = threading.Event()
+        self._flight = Flight(self._where, target.backoff)
         self._headers = {MARK: self._mark, "Content-Type": "application/octet-stream"}
         self._label = {**segments.labelled(target.name), "Content-Type": "application/octet-stream"}
         if create:
@@ -85,7 +79,7 @@ class Upload:
     def put_segments(self, parts: Iterator[tuple[bytearray, bool]]) -> None:
         """The object in segments.  Whatever is raised on the way, also by `parts`, removes them."""
         try:
-            manifest = json.dumps(self._send_all(parts)).encode()
+            manifest = json.dumps(self._flight.send_all(parts, self._send)).encode()
 
             def join() -> Answer:
                 answer = self._ask(self._target.name, self._headers, manifest, {"multipart-manifest": "put"})
@@ -99,36 +93,12 @@ class Upload:
 
     def head(self) -> Answer | None:
         """What the store says of our object; None if the key holds another by now, or we may not look."""
-        return self._attempts().run(self._head)
+        return self._flight.attempts().run(self._head)
 
     def withdraw(self) -> None:
         """Remove what we have just put: the manifest first, so that no reader sees half an object."""
         self._target.client.ask("DELETE", self._target.name, "put", fine={404})
         segments.remove(self._target.client, self._begun, "put")
-
-    def _send_all(self, parts: Iterator[tuple[bytearray, bool]]) -> list[dict[str, Any]]:
-        done: dict[int, dict[str, Any]] = {}
-        flying: dict[Future[dict[str, Any]], tuple[int, int]] = {}
-
-        def land(room: int) -> None:
-            while flying and (len(flying) >= PARALLEL or sum(size for _, size in flying.values()) > room):
-                for future in wait(flying, return_when=FIRST_COMPLETED).done:
-                    number, _ = flying.pop(future)
-                    done[number] = future.result()
-
-        with ThreadPoolExecutor(PARALLEL, thread_name_prefix="rootcellar-put") as threads:
-            try:
-                for number, (body, _) in enumerate(parts, 1):
-                    land(WINDOW - len(body))
-                    flying[threads.submit(self._send, number, body)] = (number, len(body))
-                land(-1)
-            except BaseException:
-                # A segment that arrives after the clearing would stay, so those under way are waited for, but
-                # not tried again, and those waiting are not begun.
-                self._stop.set()
-                threads.shutdown(wait=True, cancel_futures=True)
-                raise
-        return [done[number] for number in sorted(done)]
 
     def _send(self, number: int, body: bytearray) -> dict[str, Any]:
         name = f"{self._group}{number:08d}"
@@ -140,7 +110,7 @@ class Upload:
             told(answer, self._where, "put", "Etag")
             return answer
 
-        self._repeat(send)
+        self._flight.repeat(send)
         return {"path": f"/{self._target.client.container}/{name}", "etag": etag, "size_bytes": len(body)}
 
     def _clear(self, reason: BaseException) -> None:
@@ -152,9 +122,9 @@ class Upload:
         if self._doubtful:
             reason.add_note("the segments are left to abort_leftovers: the manifest may yet appear")
             return
-        self._stop.clear()
+        self._flight.resume()
         try:
-            failed = self._repeat(lambda: segments.remove(self._target.client, self._begun, "abort"))
+            failed = self._flight.repeat(lambda: segments.remove(self._target.client, self._begun, "abort"))
             if failed:
                 raise next(iter(failed.values()))
         except StoreError as error:
@@ -176,7 +146,7 @@ class Upload:
             return answer
 
         try:
-            return self._attempts().run(once)
+            return self._flight.attempts().run(once)
         except TransientError:
             with contextlib.suppress(StoreError):
                 if self._head() is not None:
@@ -198,17 +168,6 @@ class Upload:
         except NotFoundError as error:
             message = f"{self._where}: no such container"
             raise NotFoundError(message, hint="create it, or look at its name", operation="put") from error
-
-    def _repeat(self, send: Callable[[], T]) -> T:
-        def once() -> T:
-            if self._stop.is_set():
-                raise StoreError(f"{self._where}: given up", operation="put")
-            return send()
-
-        return self._attempts().run(once)
-
-    def _attempts(self) -> Attempts:
-        return Attempts(self._target.backoff, StoppableClock(self._stop))
 
 
 def _md5(body: bytearray) -> str:
