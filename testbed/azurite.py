@@ -1,12 +1,13 @@
 """Azure Blob Storage on loopback: Azurite, which honours conditions and knows neither versions nor locks.
 
-It is shared by the tests of a worker; a test has a container of its own.
+It is shared by the tests of a run; a test has a container of its own.
 """
 
 from __future__ import annotations
 
 import base64
 import shutil
+import ssl
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -18,10 +19,9 @@ from rootcellar.stores.azure.signing import VERSION, shared_key
 from testbed import binaries
 from testbed.cache import UnavailableError
 from testbed.ports import free_port
-from testbed.server import Server
+from testbed.server import Server, unique
 
 if TYPE_CHECKING:
-    import ssl
     from pathlib import Path
 
     from testbed.tls import Authority
@@ -42,18 +42,48 @@ class Container:
     key: str = KEY
 
 
-class Azurite(Server):
+class AzureAccount:
+    """What it takes to reach the one account of an Azurite, from any process; HTTPS if there is a `ca`."""
+
+    def __init__(self, port: int, ca: Path | None) -> None:
+        self.port, self.ca = port, ca
+        self.endpoint = f"{'https' if ca else 'http'}://127.0.0.1:{port}/{ACCOUNT}"
+
+    def answers(self) -> bool:
+        try:
+            urllib.request.urlopen(self.endpoint, timeout=5, context=self._context()).close()
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code < 500  # it knows us well enough to refuse
+        except OSError:
+            return False
+        return True
+
+    def _context(self) -> ssl.SSLContext | None:
+        return ssl.create_default_context(cafile=self.ca) if self.ca else None
+
+    def new_container(self) -> Container:
+        """A container that nobody else uses."""
+        made = Container(unique("container"), self.endpoint, self.ca)
+        url = f"{self.endpoint}/{made.name}?restype=container"
+        now = format_datetime(datetime.now(UTC), usegmt=True)
+        headers = {"x-ms-version": VERSION, "x-ms-date": now}
+        key = base64.b64decode(KEY)
+        headers["Authorization"] = shared_key(ACCOUNT, key, "PUT", url, headers, 0)
+        request = urllib.request.Request(url, method="PUT", headers=headers)
+        urllib.request.urlopen(request, timeout=30, context=self._context()).close()
+        return made
+
+
+class Azurite(Server, AzureAccount):
     """Azurite's blob service with one account, all in memory.  With an authority it speaks HTTPS and takes
     tokens too, of which it checks what they say and not who signed them.
     """
 
     def __init__(self, directory: Path, tls: Authority | None = None) -> None:
-        super().__init__("azurite", directory)
+        Server.__init__(self, "azurite", directory)
+        AzureAccount.__init__(self, free_port(), tls.ca if tls else None)
         self.tls = tls
-        self.port = free_port()
-        self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}/{ACCOUNT}"
-        self._context: ssl.SSLContext | None = tls.context() if tls else None
-        self._containers = 0
 
     def start(self) -> None:
         node = shutil.which("node")
@@ -66,27 +96,7 @@ class Azurite(Server):
             pair = self.tls.server
             command += ["--cert", pair.certificate, "--key", pair.key, "--oauth", "basic"]
         self.launch(command, {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}:{SECOND_KEY}"})
-        self.wait_until(self._answers, "answering")
+        self.wait_until(self.answers, "answering")
 
-    def _answers(self) -> bool:
-        try:
-            urllib.request.urlopen(self.endpoint, timeout=5, context=self._context).close()
-        except urllib.error.HTTPError as error:
-            error.close()
-            return error.code < 500  # it knows us well enough to refuse
-        except OSError:
-            return False
-        return True
-
-    def new_container(self) -> Container:
-        """A container that nobody else uses."""
-        self._containers += 1
-        made = Container(f"container-{self._containers}", self.endpoint, self.tls.ca if self.tls else None)
-        url = f"{self.endpoint}/{made.name}?restype=container"
-        now = format_datetime(datetime.now(UTC), usegmt=True)
-        headers = {"x-ms-version": VERSION, "x-ms-date": now}
-        key = base64.b64decode(KEY)
-        headers["Authorization"] = shared_key(ACCOUNT, key, "PUT", url, headers, 0)
-        request = urllib.request.Request(url, method="PUT", headers=headers)
-        urllib.request.urlopen(request, timeout=30, context=self._context).close()
-        return made
+    def reach(self) -> AzureAccount:
+        return AzureAccount(self.port, self.ca)

@@ -1,7 +1,7 @@
 """Google Cloud Storage on loopback: fake-gcs-server, which honours conditions and generations, and ignores
 retention and holds.
 
-It is shared by the tests of a worker; a test has a bucket of its own.
+It is shared by the tests of a run; a test has a bucket of its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from testbed import binaries
 from testbed.ports import free_port
-from testbed.server import Server
+from testbed.server import Server, unique
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,23 +28,14 @@ class GcsBucket:
     endpoint: str
 
 
-class FakeGcs(Server):
-    """fake-gcs-server, all in memory."""
+class Gcs:
+    """What it takes to reach it, from any process."""
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__("fake-gcs", directory)
-        self.port = free_port()
-        self.endpoint = f"http://127.0.0.1:{self.port}"
-        self._buckets = 0
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.endpoint = f"http://127.0.0.1:{port}"
 
-    def start(self) -> None:
-        command: list[str | Path] = [binaries.fake_gcs(), "-backend", "memory", "-scheme", "http"]
-        command += ["-host", "127.0.0.1", "-port", str(self.port), "-log-level", "warn"]
-        command += ["-external-url", self.endpoint, "-public-host", f"127.0.0.1:{self.port}"]
-        self.launch(command)
-        self.wait_until(self._answers, "answering")
-
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         try:
             urllib.request.urlopen(f"{self.endpoint}/storage/v1/b", timeout=5).close()
         except OSError:
@@ -53,8 +44,7 @@ class FakeGcs(Server):
 
     def new_bucket(self, *, versioned: bool = False) -> GcsBucket:
         """A bucket that nobody else uses."""
-        self._buckets += 1
-        made = GcsBucket(f"bucket-{self._buckets}", self.endpoint)
+        made = GcsBucket(unique("bucket"), self.endpoint)
         request = urllib.request.Request(
             f"{self.endpoint}/storage/v1/b?project=testbed",
             data=json.dumps({"name": made.name, "versioning": {"enabled": versioned}}).encode(),
@@ -62,3 +52,21 @@ class FakeGcs(Server):
         )
         urllib.request.urlopen(request, timeout=30).close()
         return made
+
+
+class FakeGcs(Server, Gcs):
+    """fake-gcs-server, all in memory."""
+
+    def __init__(self, directory: Path) -> None:
+        Server.__init__(self, "fake-gcs", directory)
+        Gcs.__init__(self, free_port())
+
+    def start(self) -> None:
+        command: list[str | Path] = [binaries.fake_gcs(), "-backend", "memory", "-scheme", "http"]
+        command += ["-host", "127.0.0.1", "-port", str(self.port), "-log-level", "warn"]
+        command += ["-external-url", self.endpoint, "-public-host", f"127.0.0.1:{self.port}"]
+        self.launch(command)
+        self.wait_until(self.answers, "answering")
+
+    def reach(self) -> Gcs:
+        return Gcs(self.port)

@@ -1,22 +1,20 @@
 """A Kubernetes control plane on loopback: etcd, kube-apiserver, kube-controller-manager, and no node.
 
-It is shared by the tests of a worker; a test has a namespace of its own.  `TESTBED_KUBECONFIG` names a
-cluster to use in its place (never `KUBECONFIG`: whoever has that set does not expect tests to write there),
-`KUBEBUILDER_ASSETS` a directory with the programs.
+It is shared by the tests of a run, which have it as a `RunningControlPlane`; a test has a namespace of its
+own, and one that stops a server or writes behind its back a `ControlPlane` of its own.  `KUBEBUILDER_ASSETS`
+names a directory with the programs.
 """
 
 from __future__ import annotations
 
 import base64
-import os
 import shutil
 import time
 import urllib.error
 import urllib.request
 from contextlib import AbstractContextManager, suppress
 from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -27,20 +25,19 @@ from rootcellar.kube import kubeconfig
 from rootcellar.kube.client import KubeClient
 from rootcellar.kube.kinds import untyped
 from testbed import binaries
-from testbed.cache import UnavailableError
 from testbed.etcd import Etcds
 from testbed.ports import free_port
-from testbed.server import Server
+from testbed.server import Server, unique
 from testbed.tls import Authority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     from rootcellar.kube.access import Access
     from testbed.etcd import Etcd
     from testbed.kubernetes_binaries import KubernetesBinaries
-    from testbed.tls import KeyPair
 
 NAMESPACES = untyped("", "v1", "namespaces", is_namespaced=False)
 SERVICE_ACCOUNTS = untyped("", "v1", "serviceaccounts")
@@ -48,7 +45,6 @@ ROLES = untyped("rbac.authorization.k8s.io", "v1", "roles")
 ROLE_BINDINGS = untyped("rbac.authorization.k8s.io", "v1", "rolebindings")
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 _TOKEN_SECONDS = 3600
-_FOREIGN = "the cluster is not ours to restart or to write behind its back"
 _PACE = 0.05
 
 Rule = dict[str, list[str]]
@@ -89,9 +85,9 @@ class ApiServer(Server):
             "profiling": "false",
         }
         self.launch([self._programs.apiserver, *_written(flags)])
-        self.wait_until(self._ready, "ready", seconds=120)
+        self.wait_until(self.answers, "ready", seconds=120)
 
-    def _ready(self) -> bool:
+    def answers(self) -> bool:
         try:
             urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=self._context).close()
         except OSError:  # an HTTPError is one
@@ -178,89 +174,30 @@ class ServiceAccount:
         self._create()
 
 
-class ControlPlane(AbstractContextManager["ControlPlane"]):
-    """An API server and all it takes to reach it."""
+class RunningControlPlane(AbstractContextManager["RunningControlPlane"]):
+    """One that somebody runs, as the administrator whose kubeconfig is given.  Leaving it removes the
+    namespaces that were made by it.
+    """
 
-    def __init__(self, directory: Path) -> None:
-        """Raises UnavailableError."""
-        self.directory = directory
-        self._api_server: ApiServer | None = None
-        self._etcd: Etcd | None = None
-        self._named = os.environ.get("TESTBED_KUBECONFIG")
+    def __init__(self, config: Path) -> None:
+        self._config = config
         self._made: list[str] = []
-        self._names = count(1)
-        self._etcds = Etcds(directory)
-        self.servers: list[Server] = []
-        """Those that run, in the order of their start."""
-        self._admin: KeyPair | None = None
-
-    @property
-    def api_server(self) -> ApiServer:
-        """To be stopped and started.  Raises UnavailableError where it is not ours."""
-        if self._api_server is None:
-            raise UnavailableError(_FOREIGN)
-        return self._api_server
-
-    @property
-    def etcd(self) -> Etcd:
-        """What has its objects, to be written to.  Raises UnavailableError where it is not ours."""
-        if self._etcd is None:
-            raise UnavailableError(_FOREIGN)
-        return self._etcd
 
     def start(self) -> None:
-        """Start everything, and wait until a namespace can be used."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        if self._named:
-            self._enter(kubeconfig.read([Path(self._named)]))
-            return
-        programs = binaries.kubernetes()
-        tls = Authority(self.directory / "tls")
-        self._admin = tls.client("admin", organization="system:masters")
-        etcd = self._etcd = self._etcds.start("3.6", "kubernetes")
-        self.servers.append(etcd)
-        api_server = self._api_server = ApiServer(programs, self.directory, tls, etcd)
-        self.servers.append(api_server)
-        api_server.start()
-        own = self.directory / "admin.kubeconfig"
-        own.write_text(yaml.safe_dump(self._config(api_server.url, tls.ca.read_bytes())))
-        self._enter(kubeconfig.read([own]))
-        controllers = ControllerManager(programs, self.directory, api_server, own, tls.ca)
-        self.servers.append(controllers)
-        controllers.start()
-        controllers.wait_until(lambda: _has_account(self.client, "default"), "at work")
-
-    def _enter(self, access: Access) -> None:
-        self.access = access
-        self.client = KubeClient(access)
-        self.url = access.url
-        self.ca = access.ca if isinstance(access.ca, bytes) else access.ca.read_bytes() if access.ca else b""
+        """Have `client` speak to it."""
+        self.access: Access = kubeconfig.read([self._config])
+        self.client = KubeClient(self.access)
+        self.url, ca = self.access.url, self.access.ca
+        self.ca = ca if isinstance(ca, bytes) else ca.read_bytes() if ca else b""
 
     def kubeconfig(self, path: Path) -> Path:
         """Write the administrator's kubeconfig there."""
-        if self._named:
-            shutil.copy(self._named, path)
-        else:
-            path.write_text(yaml.safe_dump(self._config(self.url, self.ca)))
+        shutil.copy(self._config, path)
         return path
-
-    def _config(self, url: str, ca: bytes) -> dict[str, Any]:
-        assert self._admin is not None
-        cluster = {"server": url, "certificate-authority-data": base64.b64encode(ca).decode()}
-        user = {"client-certificate": str(self._admin.certificate), "client-key": str(self._admin.key)}
-        context = {"cluster": "testbed", "user": "admin"}
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "testbed",
-            "clusters": [{"name": "testbed", "cluster": cluster}],
-            "users": [{"name": "admin", "user": user}],
-            "contexts": [{"name": "testbed", "context": context}],
-        }
 
     def new_namespace(self) -> str:
         """One that nobody else uses."""
-        name = f"test-{os.getpid()}-{time.time_ns() // 1000 % 10**9}-{next(self._names)}"
+        name = unique(f"test-{time.time_ns() // 1000 % 10**9}")
         self.client.create(NAMESPACES, {"metadata": {"name": name}})
         self._made.append(name)
         return name
@@ -279,13 +216,77 @@ class ControlPlane(AbstractContextManager["ControlPlane"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._named:
-            for name in self._made:
-                with suppress(KubeError):
-                    self.client.delete(NAMESPACES, name)
+        for name in self._made:
+            with suppress(KubeError):
+                self.client.delete(NAMESPACES, name)
+
+
+class ControlPlane(RunningControlPlane):
+    """One of our own.  Without `controllers` nothing is made of workloads, and nothing is collected: that is
+    enough for a test that stops the API server.
+    """
+
+    etcd: Etcd
+    """What has its objects, to be written to."""
+    api_server: ApiServer
+    """To be stopped and started."""
+
+    def __init__(self, directory: Path, *, controllers: bool = True) -> None:
+        super().__init__(directory / "admin.kubeconfig")
+        self.directory = directory
+        self._has_controllers = controllers
+        self.servers: list[Server] = []
+        """Those that run, in the order of their start."""
+
+    def start(self) -> None:
+        """Start everything, and wait until a namespace can be used.  Raises UnavailableError, ServerError."""
+        programs = binaries.kubernetes()
+        tls = Authority(self.directory / "tls")
+        self.etcd = Etcds(self.directory).make("3.6", "kubernetes")
+        self.servers.append(self.etcd)
+        self.etcd.start()
+        self.api_server = ApiServer(programs, self.directory, tls, self.etcd)
+        self.servers.append(self.api_server)
+        self.api_server.start()
+        self._write_config(tls)
+        super().start()
+        if self._has_controllers:
+            controllers = ControllerManager(programs, self.directory, self.api_server, self._config, tls.ca)
+            self.servers.append(controllers)
+            controllers.start()
+            controllers.wait_until(lambda: _has_account(self.client, "default"), "at work")
+
+    def _write_config(self, tls: Authority) -> None:
+        ca = base64.b64encode(tls.ca.read_bytes()).decode()
+        cluster = {"server": self.api_server.url, "certificate-authority-data": ca}
+        admin = tls.client("admin", organization="system:masters")
+        user = {"client-certificate": str(admin.certificate), "client-key": str(admin.key)}
+        context = {"cluster": "testbed", "user": "admin"}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "testbed",
+            "clusters": [{"name": "testbed", "cluster": cluster}],
+            "users": [{"name": "admin", "user": user}],
+            "contexts": [{"name": "testbed", "context": context}],
+        }
+        self._config.write_text(yaml.safe_dump(config))
+
+    def answers(self) -> bool:
+        return self.api_server.answers()
+
+    def reach(self) -> Path:
+        """For a `RunningControlPlane`."""
+        return self._config
+
+    def kill(self) -> None:
         for server in reversed(self.servers):
             server.kill()
-        self._etcds.__exit__(kind, error, trace)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
 
 
 def _has_account(client: KubeClient, namespace: str) -> bool:

@@ -1,11 +1,12 @@
 """S3 on loopback: SeaweedFS, which honours conditions and locks, and rclone, which ignores conditions.
 
-Both are shared by the tests of a worker; a test has a bucket of its own.
+Both are shared by the tests of a run; a test has a bucket of its own.
 """
 
 from __future__ import annotations
 
 import json
+import ssl
 import urllib.error
 import urllib.request
 from abc import abstractmethod
@@ -18,11 +19,9 @@ from botocore.config import Config
 
 from testbed import binaries
 from testbed.ports import free_port
-from testbed.server import Server
+from testbed.server import Server, unique
 
 if TYPE_CHECKING:
-    import ssl
-
     from testbed.tls import Authority
 
 ACCESS_KEY = "AKIATESTBED00000"
@@ -59,29 +58,19 @@ class Bucket:
         )
 
 
-class S3Server(Server):
-    """An S3 server with one account.  Path-style addressing; HTTPS if given an authority."""
+class S3:
+    """What it takes to reach an S3 server with one account, from any process.  Path-style addressing; HTTPS
+    if `ca` vouches for it.  `master` is the port where a SeaweedFS is asked for room.
+    """
 
-    def __init__(self, name: str, directory: Path, tls: Authority | None = None) -> None:
-        super().__init__(name, directory)
-        self.tls = tls
-        self.port = free_port()
-        self.endpoint = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
-        self._context: ssl.SSLContext | None = tls.context() if tls else None
-        self._buckets = 0
+    def __init__(self, port: int, ca: Path | None, master: int | None = None) -> None:
+        self.port, self.ca, self.master = port, ca, master
+        self.endpoint = f"{'https' if ca else 'http'}://127.0.0.1:{port}"
 
-    @abstractmethod
-    def command(self) -> list[str | Path]:
-        """The command line."""
-
-    def start(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.launch(self.command())
-        self.wait_until(self._answers, "answering")
-
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
+        context = ssl.create_default_context(cafile=self.ca) if self.ca else None
         try:
-            urllib.request.urlopen(self.endpoint, timeout=5, context=self._context).close()
+            urllib.request.urlopen(self.endpoint, timeout=5, context=context).close()
         except urllib.error.HTTPError as error:
             error.close()
             return error.code < 500  # it knows us well enough to refuse
@@ -91,11 +80,35 @@ class S3Server(Server):
 
     def new_bucket(self, *, object_lock: bool = False) -> Bucket:
         """A bucket that nobody else uses; with object lock it is versioned too."""
-        self._buckets += 1
-        bucket = Bucket(f"bucket-{self._buckets}", self.endpoint, self.tls.ca if self.tls else None)
+        bucket = Bucket(unique("bucket"), self.endpoint, self.ca)
         locked = {"ObjectLockEnabledForBucket": True} if object_lock else {}
         bucket.client().create_bucket(Bucket=bucket.name, **locked)
+        if self.master:
+            # A bucket's first write waits 0.2 s for the volume that it lacks.
+            grow = f"/vol/grow?collection={bucket.name}&count=1&replication=000"
+            urllib.request.urlopen(f"http://127.0.0.1:{self.master}{grow}", timeout=30).close()
         return bucket
+
+
+class S3Server(Server, S3):
+    """Such a server as a process."""
+
+    def __init__(self, name: str, directory: Path, tls: Authority | None = None) -> None:
+        Server.__init__(self, name, directory)
+        S3.__init__(self, free_port(), tls.ca if tls else None)
+        self.tls = tls
+
+    @abstractmethod
+    def command(self) -> list[str | Path]:
+        """The command line."""
+
+    def start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.launch(self.command())
+        self.wait_until(self.answers, "answering")
+
+    def reach(self) -> S3:
+        return S3(self.port, self.ca, self.master)
 
 
 class SeaweedFS(S3Server):
@@ -107,6 +120,7 @@ class SeaweedFS(S3Server):
         self._ports = {f"{part}.port.grpc": free_port() for part in parts}
         self._ports |= {f"{part}.port": free_port() for part in parts} | {"s3.port": self.port}
         self._ports |= {f"s3.port.{part}": 0 for part in ("iceberg", "lance")}
+        self.master = self._ports["master.port"]
 
     def command(self) -> list[str | Path]:
         data, config = self.directory / "data", self.directory / "s3.json"

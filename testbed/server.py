@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ _LAUNCHER = (
 # as this process, starts them all.
 _STARTER = ThreadPoolExecutor(1, thread_name_prefix="testbed-starter")
 _PACE = 0.02  # seconds between two looks at a server that is not ready
+_numbers = count(1)
+
+
+def unique(stem: str) -> str:
+    """A name that nobody else has on a server that several processes use."""
+    return f"{stem}-{os.getpid()}-{next(_numbers)}"
 
 
 class ServerError(Exception):
@@ -46,6 +53,11 @@ class Server:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        """Itself: what consists of several servers has more."""
+        return (self,)
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:

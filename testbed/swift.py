@@ -1,6 +1,6 @@
 """A real Swift on loopback: `testbed.swift_server` in an environment of its own.
 
-One server is shared by the tests of a worker; a test has a container of its own.
+One server is shared by the tests of a run; a test has a container of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from testbed.cache import REQUIREMENTS, ROOT, digest, install_wheels, made
 from testbed.ports import free_port
-from testbed.server import Server
+from testbed.server import Server, unique
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,15 +69,36 @@ class Container:
         return said["X-Storage-Url"], said["X-Auth-Token"]
 
 
-class Swift(Server):
-    """One account with one user.  `auth` is where its tokens are had (v1)."""
+class SwiftAccount:
+    """What it takes to reach the one account with its one user, from any process.  `auth` is where tokens are
+    had (v1).
+    """
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.endpoint = f"http://127.0.0.1:{port}"
+        self.auth = f"{self.endpoint}/auth/v1.0"
+
+    def answers(self) -> bool:
+        try:
+            _sent("GET", f"{self.endpoint}/healthcheck", {})
+        except OSError:
+            return False
+        return True
+
+    def new_container(self) -> Container:
+        """A container that nobody else uses."""
+        container = Container(unique("container"), self.auth)
+        container.ask("PUT", "")
+        return container
+
+
+class Swift(Server, SwiftAccount):
+    """The server with that account."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__("swift", directory)
-        self.port = free_port()
-        self.endpoint = f"http://127.0.0.1:{self.port}"
-        self.auth = f"{self.endpoint}/auth/v1.0"
-        self._containers = 0
+        Server.__init__(self, "swift", directory)
+        SwiftAccount.__init__(self, free_port())
 
     def start(self) -> None:
         """Raises UnavailableError where Swift cannot be had."""
@@ -93,21 +114,10 @@ class Swift(Server):
             [sys.executable, "-m", "testbed.swift_server", self.directory, password, *map(str, ports)],
             environment,
         )
-        self.wait_until(self._answers, "answering")
+        self.wait_until(self.answers, "answering")
 
-    def _answers(self) -> bool:
-        try:
-            _sent("GET", f"{self.endpoint}/healthcheck", {})
-        except OSError:
-            return False
-        return True
-
-    def new_container(self) -> Container:
-        """A container that nobody else uses."""
-        self._containers += 1
-        container = Container(f"container-{self._containers}", self.auth)
-        container.ask("PUT", "")
-        return container
+    def reach(self) -> SwiftAccount:
+        return SwiftAccount(self.port)
 
 
 def _sent(method: str, url: str, headers: dict[str, str], body: bytes = b"") -> tuple[Any, bytes]:

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Root:
+    """An authority's own certificate and key, as PEM: all that another process needs to be the same one."""
+
+    certificate: bytes
+    key: bytes
+
+
+@dataclass(frozen=True)
 class KeyPair:
     """PEM files."""
 
@@ -22,16 +30,20 @@ class KeyPair:
 
 class Authority:
     """A certificate authority whose files lie in `directory`: `ca` for those who shall trust it, one server
-    certificate for localhost, 127.0.0.1 and ::1, and client certificates by common name.
+    certificate for localhost, 127.0.0.1 and ::1, and client certificates by common name.  With a `root` it is
+    one that was made before, with files of its own.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, root: Root | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self._authority = trustme.CA()
+        self._authority = trustme.CA.from_pem(root.certificate, root.key) if root else trustme.CA()
         self.ca = directory / "ca.pem"
         self._authority.cert_pem.write_to_path(str(self.ca))
         self.server = self._issue("server", "localhost", "127.0.0.1", "::1")
+
+    def root(self) -> Root:
+        return Root(self._authority.cert_pem.bytes(), self._authority.private_key_pem.bytes())
 
     def client(self, common_name: str = "rootcellar", *, organization: str | None = None) -> KeyPair:
         """A client certificate.  etcd takes its common name for the user's; so does Kubernetes, and the

@@ -2,25 +2,27 @@
 
 `etcd` starts members (`etcd.start("3.6")`, `etcd.start_cluster("3.5")`), `bucket` is an empty bucket of
 SeaweedFS, `plain_bucket` one of rclone, which ignores conditions; `authority` makes certificates; `boltcheck`
-asks bbolt; `control_plane` is Kubernetes without a node.  What this machine cannot provide skips the test
-with the reason; where `CI` is set it fails it.
+asks bbolt; `control_plane` is Kubernetes without a node.  All servers but etcd's are shared by the workers of
+a run: who stops one starts one of his own, as `own_control_plane` is.  What this machine cannot provide skips
+the test with the reason; where `CI` is set it fails it.
 """
 
 import os
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from rootcellar.etcd.process import find_etcd
 from testbed import binaries
-from testbed.azurite import Azurite
 from testbed.cache import UnavailableError
 from testbed.etcd import Etcds
-from testbed.gcs import FakeGcs
-from testbed.kubernetes import ControlPlane
-from testbed.s3 import Rclone, SeaweedFS
+from testbed.kubernetes import ControlPlane, RunningControlPlane
+from testbed.server import ServerError
+from testbed.sharing import Guest, Host
 from testbed.tls import Authority
 
 # Credentials, endpoints and proxies of whoever runs the tests; removed here once, before any server starts.
@@ -41,6 +43,11 @@ for _name in list(os.environ):
     if _name.startswith(_FOREIGN) or _name.lower() in {"http_proxy", "https_proxy", "all_proxy"}:
         del os.environ[_name]
 
+# Tests start our programs a thousand times, and where nothing is kept of what was compiled each start takes
+# more than a second longer.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Whoever starts a job in the background has it ignore interrupts, and its children inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -55,9 +62,11 @@ _SERVERS = {
     "etcd",
     "etcd_line",
     "fake_gcs",
+    "own_control_plane",
     "rclone_s3",
     "seaweed",
     "seaweed_tls",
+    "swift",
 }
 
 # A shared machine is slow at times, which is no property of the code.
@@ -75,17 +84,48 @@ def pytest_collection_modifyitems(items):
             item.add_marker("servers")
 
 
-def _skip_unless_ci(error):
-    if not os.environ.get("CI"):
+_SHARED = pytest.StashKey[Host | Guest]()
+_TROUBLE = pytest.StashKey[str]()
+
+
+def pytest_configure(config):
+    if given := getattr(config, "workerinput", None):
+        config.stash[_SHARED] = Guest(*given["testbed"])
+    else:
+        # The factory of temporary directories has no other name where no test asks for it.
+        config.stash[_SHARED] = Host(lambda: config._tmp_path_factory.getbasetemp() / "servers")  # noqa: SLF001
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """Of xdist: what a worker is told before it begins."""
+    node.workerinput["testbed"] = node.config.stash[_SHARED].door()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session):
+    if isinstance(shared := session.config.stash[_SHARED], Host):
+        shared.close()
+
+
+def _explain(config, error):
+    """Skip for a part that cannot be had; add to another failure what a shared server died of, if one did."""
+    if isinstance(error, UnavailableError) and not os.environ.get("CI"):
         pytest.skip(f"testbed: {error}")
+    is_failure = isinstance(error, (Exception, pytest.fail.Exception))
+    if is_failure and _TROUBLE not in config.stash and (trouble := config.stash[_SHARED].trouble()):
+        config.stash[_TROUBLE] = trouble
+        error.add_note(trouble)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item):
+    if "servers_of_the_run" in item.fixturenames and (trouble := item.config.stash.get(_TROUBLE, "")):
+        raise ServerError(trouble)
     try:
         return (yield)
-    except UnavailableError as error:
-        _skip_unless_ci(error)
+    except BaseException as error:
+        _explain(item.config, error)
         raise
 
 
@@ -93,8 +133,8 @@ def pytest_runtest_setup(item):
 def pytest_runtest_call(item):
     try:
         return (yield)
-    except UnavailableError as error:
-        _skip_unless_ci(error)
+    except BaseException as error:
+        _explain(item.config, error)
         raise
 
 
@@ -124,59 +164,79 @@ def etcd(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def authority(tmp_path_factory):
+def servers_of_the_run(request):
+    """The servers of this run, which start when somebody asks for them."""
+    return request.config.stash[_SHARED]
+
+
+@pytest.fixture(scope="session")
+def authority(servers_of_the_run, tmp_path_factory):
     """A certificate authority for servers and clients."""
-    return Authority(tmp_path_factory.mktemp("tls"))
-
-
-def _serving(server):
-    try:
-        server.start()
-        yield server
-    finally:
-        server.kill()
+    return Authority(tmp_path_factory.mktemp("tls"), servers_of_the_run.root())
 
 
 @pytest.fixture(scope="session")
-def seaweed(tmp_path_factory):
+def seaweed(servers_of_the_run):
     """SeaweedFS: S3 with conditions, versions and locks."""
-    yield from _serving(SeaweedFS(tmp_path_factory.mktemp("seaweed")))
+    return servers_of_the_run.ask("seaweed")
 
 
 @pytest.fixture(scope="session")
-def seaweed_tls(tmp_path_factory, authority):
+def seaweed_tls(servers_of_the_run):
     """The same by HTTPS, with a certificate that only `authority` vouches for."""
-    yield from _serving(SeaweedFS(tmp_path_factory.mktemp("seaweed-tls"), authority))
+    return servers_of_the_run.ask("seaweed_tls")
 
 
 @pytest.fixture(scope="session")
-def rclone_s3(tmp_path_factory):
+def rclone_s3(servers_of_the_run):
     """Rclone's S3, which overwrites whatever the condition says and knows no locks."""
-    yield from _serving(Rclone(tmp_path_factory.mktemp("rclone")))
+    return servers_of_the_run.ask("rclone_s3")
 
 
 @pytest.fixture(scope="session")
-def azurite(tmp_path_factory):
+def azurite(servers_of_the_run):
     """Azurite: Azure Blob Storage without versions and immutability."""
-    yield from _serving(Azurite(tmp_path_factory.mktemp("azurite")))
+    return servers_of_the_run.ask("azurite")
 
 
 @pytest.fixture(scope="session")
-def azurite_tls(tmp_path_factory, authority):
+def azurite_tls(servers_of_the_run):
     """The same by HTTPS, which also takes tokens."""
-    yield from _serving(Azurite(tmp_path_factory.mktemp("azurite-tls"), authority))
+    return servers_of_the_run.ask("azurite_tls")
 
 
 @pytest.fixture(scope="session")
-def fake_gcs(tmp_path_factory):
+def fake_gcs(servers_of_the_run):
     """fake-gcs-server: Google Cloud Storage without retention and holds."""
-    yield from _serving(FakeGcs(tmp_path_factory.mktemp("fake-gcs")))
+    return servers_of_the_run.ask("fake_gcs")
 
 
 @pytest.fixture(scope="session")
-def control_plane(tmp_path_factory):
-    """A Kubernetes control plane; its `new_namespace()` keeps one test's objects from another's."""
-    with ControlPlane(tmp_path_factory.mktemp("kubernetes")) as control_plane:
+def swift(servers_of_the_run):
+    """OpenStack Swift: an object store without conditions, versions and locks."""
+    return servers_of_the_run.ask("swift")
+
+
+@pytest.fixture(scope="session")
+def control_plane(servers_of_the_run):
+    """A Kubernetes control plane; its `new_namespace()` keeps one test's objects from another's.
+    `TESTBED_KUBECONFIG` names another cluster to use (never `KUBECONFIG`: whoever has that set does not
+    expect tests to write there).
+    """
+    if named := os.environ.get("TESTBED_KUBECONFIG"):
+        with RunningControlPlane(Path(named)) as foreign:
+            foreign.start()
+            yield foreign
+    else:
+        running = RunningControlPlane(servers_of_the_run.ask("control_plane"))
+        running.start()
+        yield running
+
+
+@pytest.fixture(scope="session")
+def own_control_plane(tmp_path_factory):
+    """One that this worker alone has, to be stopped or written to behind its back.  It has no controllers."""
+    with ControlPlane(tmp_path_factory.mktemp("kubernetes"), controllers=False) as control_plane:
         control_plane.start()
         yield control_plane
 

@@ -456,23 +456,30 @@ def test_a_token_that_is_exchanged_under_the_sidecar_is_used(sidecar, account):
     sidecar.wait_renewed(MEMBER)
 
 
-def test_an_api_server_that_is_away_stops_no_capture_and_hears_all_when_it_is_back(sidecar, control_plane):
-    sidecar.start()
-    sidecar.wait_holder(DELTA, "0")
-    control_plane.api_server.kill()
-    try:
-        sidecar.wait_told("lease-failed", MEMBER, "code=kube-unavailable", control_plane.url)
-        with EtcdClient([sidecar.member.endpoint]) as client:
-            write(client, 6)
-        sidecar.get("/snapshot/full")
-        latest = sidecar.get("/snapshot/latest").replace(" ", "")
-        assert '"lastRevision":11' in latest
-        unavailable = 'rootcellar_lease_failures_total{error="kube-unavailable",lease="member"}'
-        assert sidecar.metric(unavailable) >= 1
-    finally:
-        control_plane.api_server.start()
-    sidecar.wait_holder(FULL, "11")
-    sidecar.wait_told("lease-renewed-again", MEMBER)
+class TestWithAnApiServerOfItsOwn:
+    @pytest.fixture
+    def control_plane(self, own_control_plane):
+        return own_control_plane
+
+    def test_an_api_server_that_is_away_stops_no_capture_and_hears_all_when_it_is_back(
+        self, sidecar, control_plane
+    ):
+        sidecar.start()
+        sidecar.wait_holder(DELTA, "0")
+        control_plane.api_server.kill()
+        try:
+            sidecar.wait_told("lease-failed", MEMBER, "code=kube-unavailable", control_plane.url)
+            with EtcdClient([sidecar.member.endpoint]) as client:
+                write(client, 6)
+            sidecar.get("/snapshot/full")
+            latest = sidecar.get("/snapshot/latest").replace(" ", "")
+            assert '"lastRevision":11' in latest
+            unavailable = 'rootcellar_lease_failures_total{error="kube-unavailable",lease="member"}'
+            assert sidecar.metric(unavailable) >= 1
+        finally:
+            control_plane.api_server.start()
+        sidecar.wait_holder(FULL, "11")
+        sidecar.wait_told("lease-renewed-again", MEMBER)
 
 
 def test_a_sidecar_that_does_not_know_its_namespace_or_name_says_what_to_set():

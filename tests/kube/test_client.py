@@ -218,16 +218,17 @@ def test_a_rotated_token_is_read_anew(pod, account, admin):
     assert pod.get(LEASES, "read", account.namespace).spec.holder_identity == "nobody"
 
 
-def test_a_client_outlives_a_restart_of_the_api_server(control_plane, namespace, admin):
+def test_a_client_outlives_a_restart_of_the_api_server(own_control_plane):
+    admin, namespace = own_control_plane.client, own_control_plane.new_namespace()
     admin.create(LEASES, lease("kept"), namespace)
-    control_plane.api_server.kill()
+    own_control_plane.api_server.kill()
     try:
         with pytest.raises(KubeUnavailableError) as caught:
             admin.get(LEASES, "kept", namespace)
         assert caught.value.retryable
-        assert control_plane.url in caught.value.message
+        assert own_control_plane.url in caught.value.message
     finally:
-        control_plane.api_server.start()
+        own_control_plane.api_server.start()
     assert admin.get(LEASES, "kept", namespace).spec.holder_identity == "nobody"
 
 

@@ -386,17 +386,18 @@ def test_an_orderly_end_waits_for_what_is_under_way_and_begins_nothing_more(thin
     assert scene.logged[-1]["drained"] is True
 
 
-def test_an_api_server_that_is_restarted_under_load_costs_nothing_but_time(things, control_plane, namespace):
-    admin = control_plane.client
+def test_an_api_server_that_is_restarted_under_load_costs_nothing_but_time(own_control_plane):
+    admin, namespace = own_control_plane.client, own_control_plane.new_namespace()
+    define(admin)
     terms = Terms(namespace, "scene", "scene", lease=180, renew=120)  # a shared machine starts it slowly
-    with working(Scene(control_plane, namespace, fulfil, workers=4, terms=terms)) as scene:
+    with working(Scene(own_control_plane, namespace, fulfil, workers=4, terms=terms)) as scene:
         for number in range(40):
             admin.create(THINGS, body(f"t{number}", 1), namespace)
-        control_plane.api_server.kill()
+        own_control_plane.api_server.kill()
         # The kill came into the middle of it, or those that are touched next find out.
         for name in list(scene.seen):
             scene.controller.queue.add(Key(namespace, name))
-        control_plane.api_server.start()
+        own_control_plane.api_server.start()
         for number in range(40):
             admin.merge_patch(THINGS, f"t{number}", {"spec": {"size": 2}}, namespace)
         for number in range(40):

@@ -291,13 +291,14 @@ def test_time_alone_takes_the_right_to_write_away(control_plane, namespace):
 
 
 def test_an_api_server_that_says_nothing_does_not_keep_a_leader_from_knowing_that_its_time_is_over(
-    control_plane, namespace
+    own_control_plane,
 ):
-    with KubeClient(control_plane.access, timeout=0.5) as client:
-        with standing(control_plane, namespace, client=client) as scene:
+    namespace, api_server = own_control_plane.new_namespace(), own_control_plane.api_server
+    with KubeClient(own_control_plane.access, timeout=0.5) as client:
+        with standing(own_control_plane, namespace, client=client) as scene:
             assert scene.changed.wait(60)
             scene.changed.clear()
-            os.kill(control_plane.api_server.pid, signal.SIGSTOP)
+            os.kill(api_server.pid, signal.SIGSTOP)
             try:
                 wait_until(lambda: "election-failed" in scene.logged, "a request is given up")
                 assert scene.election.may_write()
@@ -305,7 +306,7 @@ def test_an_api_server_that_says_nothing_does_not_keep_a_leader_from_knowing_tha
                 assert not scene.election.may_write()
                 assert scene.changed.wait(30)
             finally:
-                os.kill(control_plane.api_server.pid, signal.SIGCONT)
+                os.kill(api_server.pid, signal.SIGCONT)
         assert scene.logged[-1] == "election-failed"
 
 

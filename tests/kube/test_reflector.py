@@ -15,6 +15,7 @@ from rootcellar.kube.client import KubeClient
 from rootcellar.kube.discovery import in_cluster
 from rootcellar.kube.kinds import LEASES, Key, untyped
 from rootcellar.kube.reflector import Pace, Reflector
+from testbed.kubernetes import NAMESPACES
 from tests.agent.agents import wait_until
 from tests.kube.line import LIST, NEXT_PAGE, WATCH, Line, answer, meanwhile
 from tests.stores.proxy import Answer, CutDown, Freeze, Reset
@@ -393,9 +394,10 @@ def test_one_that_never_started_can_be_stopped(admin):
 
 
 def test_after_a_restart_of_the_api_server_what_etcd_has_forgotten_is_seen_all_the_same(
-    control_plane, admin, namespace, follow
+    own_control_plane, namespace, follow
 ):
-    api_server, etcd = control_plane.api_server, control_plane.etcd
+    api_server, etcd, admin = own_control_plane.api_server, own_control_plane.etcd, own_control_plane.client
+    admin.create(NAMESPACES, {"metadata": {"name": namespace}})
     for number in range(5):
         admin.create(LEASES, lease(f"n{number}"), namespace)
     reflector, mirror = follow(admin)

@@ -10,10 +10,10 @@ from tests.agent.agents import wait_until
 
 
 @pytest.mark.parametrize("many", [1000, pytest.param(10_000, marks=pytest.mark.long)])
-def test_of_many_objects_and_a_storm_of_updates_none_is_lost(control_plane, namespace, many):
-    crowd = Crowd(control_plane)
+def test_of_many_objects_and_a_storm_of_updates_none_is_lost(own_control_plane, many):
+    crowd, namespace = Crowd(own_control_plane), own_control_plane.new_namespace()
     crowd.fill(namespace, range(many))
-    reflector = Reflector(control_plane.client, crowd.kind, namespace=namespace)
+    reflector = Reflector(own_control_plane.client, crowd.kind, namespace=namespace)
     heard = []
     reflector.listen(heard.append)
     reflector.start()
@@ -26,7 +26,7 @@ def test_of_many_objects_and_a_storm_of_updates_none_is_lost(control_plane, name
         wait_until(lambda: len(reflector.cache) == many // 2, "what was removed is gone")
         wanted = {
             each["metadata"]["name"]: each["metadata"]["resourceVersion"]
-            for each in control_plane.client.list(crowd.kind, namespace)
+            for each in own_control_plane.client.list(crowd.kind, namespace)
         }
         held = [reflector.cache.header(key) for key in reflector.cache.keys()]  # noqa: SIM118  no dict
         assert {each.key.name: each.resource_version for each in held} == wanted

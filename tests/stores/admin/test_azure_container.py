@@ -1,6 +1,5 @@
 """Containers of Azurite, through the blob service alone."""
 
-import itertools
 import urllib.error
 import urllib.request
 from datetime import UTC, datetime, timedelta
@@ -13,12 +12,11 @@ from rootcellar.stores.admin.values import Aspect
 from rootcellar.stores.azure.client import Client
 from rootcellar.stores.azure.options import AzureOptions
 from testbed.azurite import Container
+from testbed.server import unique
 from tests.stores.admin.contract import WISH, Contract, Place
 from tests.stores.clouds import Values, azure_store
 from tests.stores.fake_clouds import FakeAzureLocks
 from tests.stores.places import QUICK
-
-_names = itertools.count(1)
 
 
 def reached(container):
@@ -38,7 +36,7 @@ def behind(container):
 class TestAzurite(Contract):
     @pytest.fixture
     def container(self, azurite):
-        return Container(f"managed-{next(_names)}", azurite.endpoint, None)
+        return Container(unique("managed"), azurite.endpoint, None)
 
     @pytest.fixture
     def place(self, container):

@@ -1,6 +1,5 @@
 """Buckets of fake-gcs-server, and what it lacks of a bucket's settings by a fake of our own."""
 
-import itertools
 import json
 import urllib.request
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ from rootcellar.stores.admin.gcs import GcsAdmin
 from rootcellar.stores.admin.values import Aspect, BucketWish, Immutability, Outcome
 from rootcellar.stores.gcs.options import GcsOptions
 from testbed.gcs import GcsBucket
+from testbed.server import unique
 from tests.stores.admin.contract import WISH, Contract, Place
 from tests.stores.clouds import Values, gcs_store
 from tests.stores.fake_clouds import FakeGcsLocks, FakeService, as_json
@@ -19,7 +19,6 @@ from tests.stores.places import QUICK
 
 DAY = timedelta(days=1)
 
-_names = itertools.count(1)
 
 PROJECT = {"projectID": "testbed"}
 
@@ -38,7 +37,7 @@ def keys_in(bucket):
 class TestFakeGcs(Contract):
     @pytest.fixture
     def place(self, fake_gcs):
-        bucket = GcsBucket(f"managed-{next(_names)}", fake_gcs.endpoint)
+        bucket = GcsBucket(unique("managed"), fake_gcs.endpoint)
         return Place(
             lambda: gcs_admin(bucket),
             lambda prefix: gcs_store(bucket, prefix),

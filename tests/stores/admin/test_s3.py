@@ -1,21 +1,18 @@
 """Buckets of SeaweedFS, with versions and locks, and of rclone, without."""
 
-import itertools
-
 import pytest
 
 from rootcellar.stores.admin.s3.admin import S3Admin
 from rootcellar.stores.s3.options import S3Options
 from testbed.s3 import Bucket
+from testbed.server import unique
 from tests.stores.admin.contract import Contract, Place
 from tests.stores.places import QUICK, Keys, s3_store
-
-_names = itertools.count(1)
 
 
 def unmade(server):
     """A bucket that is not there yet."""
-    return Bucket(f"managed-{next(_names)}", server.endpoint, server.tls.ca if server.tls else None)
+    return Bucket(unique("managed"), server.endpoint, server.ca)
 
 
 def s3_admin(bucket, *, backoff=QUICK, keys=None, **options):

@@ -1,24 +1,21 @@
 """Containers of a real Swift."""
 
-import itertools
-
 import pytest
 
 from rootcellar.stores.admin.swift import SwiftAdmin
 from rootcellar.stores.admin.values import Aspect
 from rootcellar.stores.swift.options import SwiftOptions
+from testbed.server import unique
 from testbed.swift import Container
 from tests.stores.admin.contract import WISH, Contract, Place
 from tests.stores.places import QUICK, SMALL_PART
 from tests.stores.swift_place import Login, swift_store
 
-_names = itertools.count(1)
-
 
 class TestSwift(Contract):
     @pytest.fixture
     def container(self, swift):
-        return Container(f"managed-{next(_names)}", swift.auth)
+        return Container(unique("managed"), swift.auth)
 
     @pytest.fixture
     def place(self, container):
