@@ -11,6 +11,9 @@ SHELL := /bin/bash
 unexport PIP_FIND_LINKS PIP_NO_INDEX PIP_REQUIREMENT PIP_CONSTRAINT PIP_TARGET PIP_USER
 unexport UV_FIND_LINKS UV_NO_INDEX UV_CONSTRAINT VIRTUAL_ENV PYTHONPATH PYTHONHOME
 
+# Every process of a test or a benchmark would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 # On machines whose network has an authority of its own, the system knows it.
 export UV_SYSTEM_CERTS ?= 1
 
