@@ -427,19 +427,19 @@ def test_the_bucket_is_in_the_host_or_in_the_path(tmp_path, monkeypatch, serve, 
 # what is loaded when
 
 
-def test_boto3_is_loaded_when_an_s3_store_is_opened_and_not_before():
+def test_botocore_is_loaded_when_an_s3_store_is_opened_and_not_before():
     script = (
         "import sys; import rootcellar.stores as s\n"
-        "s.open_store('x'); assert 'boto3' not in sys.modules\n"
-        "s.open_store('s3://b'); assert 'boto3' in sys.modules"
+        "s.open_store('x'); assert 'botocore' not in sys.modules\n"
+        "s.open_store('s3://b'); assert 'botocore' in sys.modules"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     subprocess.run([sys.executable, "-c", script], check=True, env=environment, timeout=60)
 
 
-def test_a_machine_without_boto3_is_told_what_to_install():
+def test_a_machine_without_botocore_is_told_what_to_install():
     script = (
-        "import sys; sys.modules['boto3'] = None; import rootcellar.stores as s\n"
+        "import sys; sys.modules['botocore'] = None; import rootcellar.stores as s\n"
         "from rootcellar.errors import RootcellarError\n"
         "try: s.open_store('s3://b')\nexcept RootcellarError as error: print(error, error.hint)"
     )
@@ -452,4 +452,4 @@ def test_a_machine_without_boto3_is_told_what_to_install():
         capture_output=True,
         text=True,
     )
-    assert done.stdout == "boto3 is not installed pip install 'rootcellar[s3]'\n"
+    assert done.stdout == "botocore is not installed pip install 'rootcellar[s3]'\n"

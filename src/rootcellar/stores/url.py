@@ -98,7 +98,7 @@ def _provider(url: str, credentials: Credentials, backoff: Backoff | None) -> St
     options, found = located(url, credentials)
     if isinstance(options, Path):
         return FileStore(options)
-    # boto3 takes a third of a second, urllib3 a tenth: only who needs one imports it.
+    # botocore takes a third of a second, urllib3 a tenth: only who needs one imports it.
     with lacking(options):
         match options:
             case S3Options():
@@ -203,7 +203,7 @@ def _swift(parts: SplitResult, credentials: Credentials) -> tuple[Options, Crede
 
 _READERS = {"s3": _s3, "azure": _azure, "gs": _gcs, "swift": _swift, "oss": _oss}
 _NEEDS: Mapping[type, tuple[tuple[str, ...], str]] = {
-    S3Options: (("boto3", "botocore"), "s3"),
+    S3Options: (("botocore",), "s3"),
     AzureOptions: (("urllib3",), "azure"),
     GcsOptions: (("urllib3",), "gcs"),
     SwiftOptions: (("urllib3",), "swift"),
