@@ -70,9 +70,10 @@ def test_an_alert_fires_when_it_should_and_only_then(case, tmp_path):
     file = tmp_path / "test.yaml"
     # Weeks minute by minute take promtool minutes.
     every = "1m" if case.at <= 2 * DAY else "10m"
-    file.write_text(
-        json.dumps({"rule_files": [*map(str, FILES)], "evaluation_interval": every, "tests": [test]})
-    )
+    # No rule asks for what another one says, and all of them would take promtool five times as long.
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(json.dumps({"groups": [{"name": "tried", "rules": [rule]}]}))
+    file.write_text(json.dumps({"rule_files": [str(rules)], "evaluation_interval": every, "tests": [test]}))
     promtool("test", "rules", file)
 
 
