@@ -38,6 +38,10 @@ def given(token, seconds=3600):
     return as_json(200, {"access_token": token, "expires_in": seconds})
 
 
+def texts(tokens, times):
+    return [tokens.current().text for _ in range(times)]
+
+
 @pytest.fixture(scope="module")
 def key():
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -89,7 +93,7 @@ def altered(path, **more):
 def test_a_service_account_signs_what_it_asks_for(account, key):
     with FakeTokens(given("t1")) as fake:
         tokens = identity.tokens(FileCredentials(account), rerouted(fake))
-        assert [tokens.current(), tokens.current()] == ["t1", "t1"]
+        assert texts(tokens, 2) == ["t1", "t1"]
         ((path, form),) = fake.forms()
     assert path == "/oauth2/token"
     assert form["grant_type"] == "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -107,16 +111,27 @@ def test_a_service_account_signs_what_it_asks_for(account, key):
 def test_a_rotated_file_and_an_ending_token_are_asked_for_anew(account):
     with FakeTokens(given("t1"), given("t2", 299), given("t3")) as fake:
         tokens = identity.tokens(FileCredentials(account), rerouted(fake))
-        assert tokens.current() == "t1"
+        assert texts(tokens, 1) == ["t1"]
         altered(account, private_key_id="k2")
-        assert [tokens.current(), tokens.current(), tokens.current()] == ["t2", "t3", "t3"]
+        assert texts(tokens, 3) == ["t2", "t3", "t3"]
+
+
+def test_a_token_serves_while_its_file_is_being_swapped(account):
+    with FakeTokens(given("t1"), given("t2")) as fake:
+        tokens = identity.tokens(FileCredentials(account), rerouted(fake))
+        assert texts(tokens, 1) == ["t1"]
+        whole = account.read_text()
+        account.unlink()
+        assert texts(tokens, 2) == ["t1", "t1"]
+        account.write_text(whole.replace("k1", "k2"))
+        assert texts(tokens, 2) == ["t2", "t2"]
 
 
 def test_an_external_account_exchanges_its_token_and_acts_as_another(external):
     impersonated = as_json(200, {"accessToken": "acting", "expireTime": "2036-01-01T00:00:00Z"})
     with FakeTokens(given("federated"), impersonated) as fake:
         tokens = identity.tokens(DirectoryCredentials(external), rerouted(fake))
-        assert [tokens.current(), tokens.current()] == ["acting", "acting"]
+        assert texts(tokens, 2) == ["acting", "acting"]
         exchange, acting = fake.asked
         form = fake.forms()[0][1]
     assert exchange[1] == "/sts/v1/token"
@@ -134,7 +149,7 @@ def test_an_external_account_exchanges_its_token_and_acts_as_another(external):
 
 def test_a_machine_without_credentials_asks_its_metadata_server():
     with FakeTokens(given("t1")) as fake:
-        assert identity.tokens(AMBIENT, rerouted(fake)).current() == "t1"
+        assert identity.tokens(AMBIENT, rerouted(fake)).current().text == "t1"
         ((method, path, _, headers, _),) = fake.asked
     assert (method, headers["Metadata-Flavor"]) == ("GET", "Google")
     assert path == "/metadata/computeMetadata/v1/instance/service-accounts/default/token"
@@ -143,7 +158,7 @@ def test_a_machine_without_credentials_asks_its_metadata_server():
 def test_the_environment_may_name_a_file(account, monkeypatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(account))
     with FakeTokens(given("t1")) as fake:
-        assert identity.tokens(AMBIENT, rerouted(fake)).current() == "t1"
+        assert identity.tokens(AMBIENT, rerouted(fake)).current().text == "t1"
         assert fake.asked[0][1] == "/oauth2/token"
 
 

@@ -1,12 +1,8 @@
-"""Tokens of a cloud's identity service: had once, kept until shortly before they end, for all threads.
-
-How one is had is the provider's (`fetch`).
-"""
+"""Tokens of a cloud's identity service, which serve until shortly before they end."""
 
 from __future__ import annotations
 
 import json
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from rootcellar.errors import DeniedError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rootcellar.stores.wire import Request, Wire
 
 _EARLY = 300.0
@@ -30,25 +24,9 @@ class Token:
     ends: float
 
 
-class TokenKeeper:
-    """The current token of one identity.  `stamp` tells when what it is had with has changed."""
-
-    def __init__(self, fetch: Callable[[], Token], stamp: Callable[[], object] = lambda: None) -> None:
-        self._fetch = fetch
-        self._stamp_now = stamp
-        self._lock = threading.Lock()
-        self._token: Token | None = None
-        self._stamp: object = None
-
-    def current(self) -> str:
-        """Raises DeniedError, ConfigError or TransientError where none can be had."""
-        with self._lock:
-            stamp = self._stamp_now()
-            token = self._token
-            if token is None or stamp != self._stamp or token.ends - _EARLY < time.time():
-                token = self._fetch()
-                self._token, self._stamp = token, stamp
-            return token.text
+def is_good(token: Token) -> bool:
+    """Whether it serves for a while yet."""
+    return token.ends - _EARLY >= time.time()
 
 
 def exchanged(wire: Wire, request: Request, hint: str) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode, urlsplit
 
 from rootcellar.errors import ConfigError, TransientError
-from rootcellar.stores.identity import Token, TokenKeeper, exchanged
+from rootcellar.stores.credentials import AMBIENT
+from rootcellar.stores.identity import Token, exchanged, is_good
+from rootcellar.stores.rotation import Rotating
 from rootcellar.stores.wire import Request, Wire
 
 if TYPE_CHECKING:
@@ -36,10 +38,10 @@ class IdentitySigner:
         federated = os.environ.get("AZURE_FEDERATED_TOKEN_FILE")
         if federated:
             outside = wire or Wire()
-            self._tokens = TokenKeeper(lambda: _federated(outside, Path(federated)))
+            self._tokens = Rotating(AMBIENT, lambda _: _federated(outside, Path(federated)), is_good)
         else:
             inside = wire or Wire(proxied=False, connect_timeout=2.0, timeout=10.0)
-            self._tokens = TokenKeeper(lambda: _managed(inside))
+            self._tokens = Rotating(AMBIENT, lambda _: _managed(inside), is_good)
 
     def query(self) -> str:
         return ""
@@ -51,7 +53,7 @@ class IdentitySigner:
                 "a token is not sent without encryption",
                 hint="use an https endpoint, or give a storage key",
             )
-        return {"Authorization": f"Bearer {self._tokens.current()}"}
+        return {"Authorization": f"Bearer {self._tokens.current().text}"}
 
 
 def _federated(wire: Wire, path: Path) -> Token:

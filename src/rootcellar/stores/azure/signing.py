@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import hashlib
 import hmac
-import threading
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from rootcellar.errors import ConfigError
+from rootcellar.stores.rotation import Rotating
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,39 +78,25 @@ class KeySigner:
 
     def __init__(self, account: str, source: Credentials) -> None:
         self._account = account
-        self._source = source
-        self._lock = threading.Lock()
-        self._stamp, self._key, self._sas = self._read()
+        self._secrets = Rotating(source, _key_or_sas)
+        self._secrets.current()  # what is wrong with them from the start is told at once
 
     def query(self) -> str:
-        return self._current()[1]
+        return self._secrets.current()[1]
 
     def headers(self, method: str, url: str, headers: Mapping[str, str], length: int) -> dict[str, str]:
-        key, _ = self._current()
+        key, _ = self._secrets.current()
         if key is None:
             return {}
         return {"Authorization": shared_key(self._account, key, method, url, headers, length)}
 
-    def _current(self) -> tuple[bytes | None, str]:
-        with self._lock:
-            if self._source.stamp() != self._stamp:
-                # Files may be missing for a moment while they are swapped: the old key holds until the new
-                # one is whole, and if it holds no longer, the store will say so.
-                with contextlib.suppress(ConfigError):
-                    self._stamp, self._key, self._sas = self._read()
-            return self._key, self._sas
 
-    def _read(self) -> tuple[object, bytes | None, str]:
-        while True:  # until nobody changed the files while they were read
-            stamp = self._source.stamp()
-            values = self._source.load()
-            if self._source.stamp() == stamp:
-                break
-        if key := values.get("storageKey"):
-            return stamp, _decoded(key), ""
-        if sas := values.get("sasToken", "").lstrip("?"):
-            return stamp, None, sas
-        raise ConfigError("the credentials lack storageKey or sasToken")
+def _key_or_sas(values: Mapping[str, str]) -> tuple[bytes | None, str]:
+    if key := values.get("storageKey"):
+        return _decoded(key), ""
+    if sas := values.get("sasToken", "").lstrip("?"):
+        return None, sas
+    raise ConfigError("the credentials lack storageKey or sasToken")
 
 
 def _decoded(key: str) -> bytes:

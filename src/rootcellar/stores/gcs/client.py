@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from rootcellar.stores.credentials import Credentials
     from rootcellar.stores.gcs.options import GcsOptions
-    from rootcellar.stores.identity import TokenKeeper
+    from rootcellar.stores.identity import Token
+    from rootcellar.stores.rotation import Rotating
 
 RESUME = 308
 """The status of a resumable upload that wants more."""
@@ -36,7 +37,7 @@ class Client:
         self.bucket = f"{options.service}/storage/v1/b/{bucket}"
         self.uploads = f"{options.service}/upload/storage/v1/b/{bucket}/o"
         self._credentials = credentials
-        self._tokens: Once[TokenKeeper] = Once()
+        self._tokens: Once[Rotating[Token]] = Once()
 
     def object(self, key: str) -> str:
         """Its address."""
@@ -132,8 +133,8 @@ class Client:
     def _authorization(self) -> dict[str, str]:
         if urlsplit(self._options.service).scheme != "https":
             return {}
-        keeper = self._tokens.get(lambda: tokens(self._credentials))
-        return {"Authorization": f"Bearer {keeper.current()}"}
+        rotating = self._tokens.get(lambda: tokens(self._credentials))
+        return {"Authorization": f"Bearer {rotating.current().text}"}
 
     def _where(self, key: str) -> str:
         return f"gs://{self._options.bucket}/{key}"

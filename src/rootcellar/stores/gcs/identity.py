@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from rootcellar.errors import ConfigError, TransientError
-from rootcellar.stores.credentials import Credentials, FileCredentials
-from rootcellar.stores.identity import Token, TokenKeeper, exchanged
+from rootcellar.stores.credentials import AMBIENT, Credentials, FileCredentials
+from rootcellar.stores.identity import Token, exchanged, is_good
+from rootcellar.stores.rotation import Rotating
 from rootcellar.stores.wire import Request, Wire
 
 if TYPE_CHECKING:
@@ -47,14 +48,14 @@ def ambient() -> Credentials | None:
     return FileCredentials(Path(named)) if named else None
 
 
-def tokens(source: Credentials, wire: Wire | None = None) -> TokenKeeper:
+def tokens(source: Credentials, wire: Wire | None = None) -> Rotating[Token]:
     """Tokens for what `source` names, read again when it has changed.  Raises ConfigError at the first."""
     found = source if source.load().get("googleCredentials") else ambient()
     if found is None:
         inside = wire or Wire(proxied=False, connect_timeout=2.0, timeout=10.0)
-        return TokenKeeper(lambda: _from_metadata(inside))
-    outside, known = wire or Wire(), found
-    return TokenKeeper(lambda: _from_file(outside, known.load()), known.stamp)
+        return Rotating(AMBIENT, lambda _: _from_metadata(inside), is_good)
+    outside = wire or Wire()
+    return Rotating(found, lambda values: _from_file(outside, values), is_good)
 
 
 def _from_file(wire: Wire, values: Mapping[str, str]) -> Token:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rootcellar.errors import ConfigError, NotFoundError, StoreError, TransientError, UsageError
+from rootcellar.stores.rotation import Rotating
 from rootcellar.stores.swift.errors import refusal
 from rootcellar.stores.swift.options import checked_auth
 from rootcellar.stores.wire import Request
@@ -61,53 +61,28 @@ class Access:
     ends: float
 
 
-class Keeper:
-    """The current access, for all threads."""
+def access(options: SwiftOptions, credentials: Credentials, wire: Wire) -> Rotating[Access]:
+    """What `credentials` let in.  Its `current` raises DeniedError, ConfigError, or TransientError where the
+    identity service is away.
+    """
+    return Rotating(
+        credentials,
+        lambda values: _fetched(options, values or from_environment(os.environ), wire),
+        lambda found: found.ends - _EARLY >= time.time(),
+    )
 
-    def __init__(self, options: SwiftOptions, credentials: Credentials, wire: Wire) -> None:
-        self._options = options
-        self._credentials = credentials
-        self._wire = wire
-        self._lock = threading.Lock()
-        self._access: Access | None = None
-        self._stamp: object = None
 
-    def current(self) -> Access:
-        """Raises DeniedError, ConfigError, or TransientError where the identity service is away."""
-        with self._lock:
-            stamp = self._credentials.stamp()
-            access = self._access
-            if access is None or access.ends - _EARLY < time.time() or stamp != self._stamp:
-                access = self._fetch(access)
-                self._access, self._stamp = access, stamp
-            return access
-
-    def refused(self, access: Access) -> None:
-        """Swift does not take it any more: have another one next time."""
-        with self._lock:
-            if self._access is access:
-                self._access = None
-
-    def _fetch(self, old: Access | None) -> Access:
-        try:
-            values = self._credentials.load() or from_environment(os.environ)
-        except ConfigError:
-            # In the middle of a swap of the files: while the old token holds, it will do.
-            if old is not None and old.ends - _EARLY >= time.time():
-                return old
-            raise
-        address = self._options.auth or values.get("authURL")
-        if not address:
-            raise ConfigError(
-                "nothing says where tokens are had", hint="auth=https://HOST:5000/v3, or authURL"
-            )
-        try:
-            parts = urlsplit(checked_auth(address))
-        except UsageError as error:
-            raise ConfigError(f"authURL: {error.message}", hint=error.hint) from error
-        if parts.path.rstrip("/").rsplit("/", 1)[-1] in {"v1", "v1.0"}:
-            return _version_1(self._wire, address, values)
-        return _keystone(self._wire, address, values, self._options.region or values.get("region"))
+def _fetched(options: SwiftOptions, values: Mapping[str, str], wire: Wire) -> Access:
+    address = options.auth or values.get("authURL")
+    if not address:
+        raise ConfigError("nothing says where tokens are had", hint="auth=https://HOST:5000/v3, or authURL")
+    try:
+        parts = urlsplit(checked_auth(address))
+    except UsageError as error:
+        raise ConfigError(f"authURL: {error.message}", hint=error.hint) from error
+    if parts.path.rstrip("/").rsplit("/", 1)[-1] in {"v1", "v1.0"}:
+        return _version_1(wire, address, values)
+    return _keystone(wire, address, values, options.region or values.get("region"))
 
 
 def _version_1(wire: Wire, address: str, values: Mapping[str, str]) -> Access:

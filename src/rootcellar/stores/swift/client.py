@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote, urlencode
 
 from rootcellar.errors import StoreError, TransientError
-from rootcellar.stores.swift.access import Keeper
+from rootcellar.stores.swift.access import access
 from rootcellar.stores.swift.errors import refusal
 from rootcellar.stores.wire import Answer, Request, Stream, Wire
 
@@ -27,7 +27,7 @@ class Client:
         self._wire = Wire(
             ca_file=options.ca_file, timeout=options.timeout, connect_timeout=options.connect_timeout
         )
-        self._keeper = Keeper(options, credentials, self._wire)
+        self._access = access(options, credentials, self._wire)
 
     def where(self, name: str) -> str:
         """An object as messages call it."""
@@ -82,15 +82,15 @@ class Client:
         return answer
 
     def _with_token(self, send: Callable[[str, str], tuple[Request, T]]) -> tuple[Request, T]:
-        access = self._keeper.current()
-        request, answer = send(access.account, access.token)
+        found = self._access.current()
+        request, answer = send(found.account, found.token)
         if answer.status != 401:
             return request, answer
         # Tokens can end early: revoked, or the service's keys were changed.  A fresh one that is refused too
         # is for the caller to know about.
-        self._keeper.refused(access)
-        access = self._keeper.current()
-        return send(access.account, access.token)
+        self._access.refused(found)
+        found = self._access.current()
+        return send(found.account, found.token)
 
     def _path(self, name: str | None) -> str:
         if name is None:

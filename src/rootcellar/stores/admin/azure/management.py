@@ -24,8 +24,9 @@ from rootcellar.errors import (
     TransientError,
 )
 from rootcellar.stores.azure.errors import AzureError
-from rootcellar.stores.identity import Token, TokenKeeper, exchanged
+from rootcellar.stores.identity import Token, exchanged, is_good
 from rootcellar.stores.meaning import Meaning, meant
+from rootcellar.stores.rotation import Rotating
 from rootcellar.stores.wire import Request, Wire
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Management:
         self._place = place
         self._credentials = credentials
         self._wire = wire or Wire()
-        self._tokens = TokenKeeper(self._signed_in, credentials.stamp)
+        self._tokens = Rotating(credentials, self._signed_in, is_good)
 
     def ask(
         self,
@@ -128,10 +129,10 @@ class Management:
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """The answer of a success.  Raises StoreError."""
-        subscription = quote(self._value("subscriptionID"), safe="")
+        subscription = quote(_needed(self._credentials.load(), "subscriptionID"), safe="")
         url = f"{self._place.management}/subscriptions/{subscription}{path}?api-version={version}"
         sent = {
-            "Authorization": f"Bearer {self._tokens.current()}",
+            "Authorization": f"Bearer {self._tokens.current().text}",
             "Content-Type": "application/json",
             **(headers or {}),
         }
@@ -142,13 +143,12 @@ class Management:
             raise _refusal(request, answer)
         return _read(request, answer)
 
-    def _signed_in(self) -> Token:
+    def _signed_in(self, values: Mapping[str, str]) -> Token:
         form = {
             "grant_type": "client_credentials",
-            "client_id": self._value("clientID"),
+            "client_id": _needed(values, "clientID"),
             "scope": f"{self._place.management}/.default",
         }
-        values = self._credentials.load()
         if path := values.get("tokenPath"):
             form["client_assertion_type"] = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
             try:
@@ -156,10 +156,10 @@ class Management:
             except OSError as error:
                 raise ConfigError(f"cannot read the token in {path}: {error.strerror}") from error
         else:
-            form["client_secret"] = self._value("clientSecret")
+            form["client_secret"] = _needed(values, "clientSecret")
         request = Request(
             "POST",
-            f"{self._place.login}/{quote(self._value('tenantID'), safe='')}/oauth2/v2.0/token",
+            f"{self._place.login}/{quote(_needed(values, 'tenantID'), safe='')}/oauth2/v2.0/token",
             "sign in",
             "Microsoft Entra",
             {"Content-Type": "application/x-www-form-urlencoded"},
@@ -171,14 +171,15 @@ class Management:
         except (KeyError, ValueError) as error:
             raise TransientError("Microsoft Entra answers without a token", operation="sign in") from error
 
-    def _value(self, name: str) -> str:
-        value = self._credentials.load().get(name)
-        if not value:
-            raise ConfigError(
-                f"the credentials lack {name}",
-                hint="Azure's management wants clientID, clientSecret, subscriptionID and tenantID",
-            )
-        return value
+
+def _needed(values: Mapping[str, str], name: str) -> str:
+    value = values.get(name)
+    if not value:
+        raise ConfigError(
+            f"the credentials lack {name}",
+            hint="Azure's management wants clientID, clientSecret, subscriptionID and tenantID",
+        )
+    return value
 
 
 def _read(request: Request, answer: Answer) -> dict[str, Any]:

@@ -1,0 +1,68 @@
+"""What is made of credentials that change."""
+
+import pytest
+
+from rootcellar.errors import ConfigError
+from rootcellar.stores.rotation import Rotating
+from tests.stores.clouds import Values
+
+
+class Swapped(Values):
+    """Credentials whose files are gone where they have no values."""
+
+    def load(self):
+        if not self.values:
+            raise ConfigError("no credentials")
+        return super().load()
+
+
+def made_of(values):
+    return (values["key"],)
+
+
+def test_it_is_made_once_and_anew_when_the_credentials_change():
+    source, asked = Swapped({"key": "a"}), []
+    rotating = Rotating(source, lambda values: (asked.append(1), values["key"])[1])
+    assert [rotating.current(), rotating.current()] == ["a", "a"]
+    source.rotate(key="b")
+    assert [rotating.current(), rotating.current()] == ["b", "b"]
+    assert len(asked) == 2
+
+
+def test_the_last_one_serves_while_files_are_swapped_but_not_past_its_end():
+    source, good = Swapped({"key": "a"}), [True]
+    rotating = Rotating(source, made_of, lambda _: good[0])
+    first = rotating.current()
+    source.rotate()
+    assert rotating.current() is first
+    good[0] = False
+    with pytest.raises(ConfigError, match="no credentials"):
+        rotating.current()
+    source.rotate(key="b")
+    assert rotating.current() == ("b",)
+
+
+def test_there_is_nothing_to_serve_before_the_first_is_made():
+    with pytest.raises(ConfigError, match="no credentials"):
+        Rotating(Swapped(), made_of).current()
+
+
+def test_one_that_was_refused_is_made_again_and_a_later_one_is_not():
+    rotating = Rotating(Swapped({"key": "a"}), made_of)
+    first = rotating.current()
+    rotating.refused(first)
+    second = rotating.current()
+    assert second is not first
+    rotating.refused(first)  # as another thread says of the same one
+    assert rotating.current() is second
+
+
+def test_what_changes_while_it_is_read_is_read_again():
+    class Busy(Values):
+        def load(self):
+            found = super().load()
+            if self.changes == 0:
+                self.rotate(key="new")
+            return found
+
+    assert Rotating(Busy({"key": "old"}), made_of).current() == ("new",)
