@@ -164,7 +164,7 @@ def test_retention_is_unsupported_without_object_lock(store):
 
 
 def test_a_default_retention_leaves_one_probe_that_later_ones_use(seaweed, prefix, monkeypatch):
-    monkeypatch.setattr("rootcellar.stores.s3.probe._OLD", timedelta(seconds=-5))
+    monkeypatch.setattr("rootcellar.stores.s3.probe.OLD", timedelta(seconds=-5))
     bucket = seaweed.new_bucket(object_lock=True)
     rule = {"DefaultRetention": {"Mode": "GOVERNANCE", "Days": 1}}
     bucket.client().put_object_lock_configuration(
