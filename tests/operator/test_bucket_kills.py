@@ -131,7 +131,8 @@ def test_a_process_that_is_killed_between_what_was_left_and_its_record_leaves_no
         scene.create(scene.name, scene.spec())
         child.to_the_end()
         scene.s3.put_object(Bucket=scene.name, Key="shoot--dead--1/x", Body=b"x")
-        ledger.keep(ours, ledger.Left(prefix="shoot--dead--1", locked=1, since=past, latest=past))
+        record = ledger.Left(prefix="shoot--dead--1", locked=1, since=datetime.now(UTC), latest=past)
+        ledger.keep(ours, record)
         scene.annotate(scene.name, **{COLLECT: "true"})
         assert child.killed_after(3) == "S3Admin.delete_objects", "behind the mark and the settings"
         assert len(list(ledger.records(ours))) == 1

@@ -3,8 +3,8 @@
 Both are told, in conditions and metrics, whenever a bucket is reconciled or checked; of a store that does not
 let itself be listed nothing is told, and the bucket is no worse for that.  What was left is deleted once its
 locks have ended, if the annotation `COLLECT` asks for it, and only where the prefix is certainly dead: no
-entry of this cluster has it, and the bucket is nobody else's.  Prefixes without an entry are never deleted:
-they may well be another cluster's, or kept on purpose.
+entry of this cluster has it, the bucket is nobody else's, no hold is on any of it, nobody has written there
+since.  Prefixes without an entry are never deleted: they may well be another cluster's, or kept on purpose.
 
 Killed between the objects and their record: the next look finds nothing below the prefix, and strikes it.
 """
@@ -12,13 +12,15 @@ Killed between the objects and their record: the next look finds nothing below t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rootcellar.errors import FencedError, RootcellarError
 from rootcellar.kube.steps import Outcome, Requeue
 from rootcellar.logs import told
 from rootcellar.operator.backupbucket.findings import LEFT, UNNAMED, left, unnamed
 from rootcellar.operator.backupbucket.run import COLLECT
+from rootcellar.operator.backupentry.holds import held
 from rootcellar.operator.shared import ledger
 from rootcellar.operator.shared.removal import SLICE
 
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
     from rootcellar.operator.backupbucket.run import Run
     from rootcellar.operator.shared.ledger import Left
     from rootcellar.operator.shared.removal import Removals
+    from rootcellar.stores.protocol import Store
+
+
+_CLOCKS_DIFFER: Final = timedelta(minutes=5)
+"""The store's from ours, at most."""
 
 
 class Named(NamedTuple):
@@ -94,6 +101,8 @@ class Leftovers:
         if not ready or self.stranger(each):
             return None
         for record in ready:
+            if _is_wanted(each.store(record.prefix), record):
+                continue
             until = each.subject.ground.now() + SLICE
             found = each.admin.delete_objects(
                 record.prefix,
@@ -109,6 +118,12 @@ class Leftovers:
             note = f"{found.deleted} objects that a forced deletion left below {record.prefix}/ are deleted"
             each.subject.tell("LeftCollected", "DeleteObjects", note)
         return None
+
+
+def _is_wanted(store: Store, left: Left) -> bool:
+    """Whether somebody holds some of it, or has written there: an agent that lives does so all the time."""
+    dead = left.since + _CLOCKS_DIFFER
+    return bool(held(store)) or any(info.modified > dead for info in store.list())
 
 
 @dataclass(slots=True)
