@@ -7,12 +7,8 @@ it is one.
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import functools
-import hashlib
 import tempfile
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +25,9 @@ from botocore.utils import FileWebIdentityTokenLoader
 
 from rootcellar.errors import ConfigError
 from rootcellar.stores.credentials import Credentials, complete
+from rootcellar.stores.headers import md5
+from rootcellar.stores.once import Once
+from rootcellar.stores.rotation import Rotating
 from rootcellar.stores.s3.errors import translated
 
 if TYPE_CHECKING:
@@ -48,15 +47,11 @@ class ClientSource:
     def __init__(self, options: S3Options, credentials: Credentials) -> None:
         self._options = options
         self._credentials = credentials
-        self._lock = threading.Lock()
-        self._client: S3Client | None = None
+        self._client: Once[S3Client] = Once()
 
     def __call__(self) -> S3Client:
-        with self._lock:
-            if self._client is None:
-                with translated("open", self._options.url):
-                    self._client = self._make()
-            return self._client
+        with translated("open", self._options.url):
+            return self._client.get(self._make)
 
     def _make(self) -> S3Client:
         options = self._options
@@ -109,11 +104,6 @@ def _loader(data_path: str | None) -> Loader:
     return create_loader(data_path)
 
 
-def md5(body: bytes | bytearray) -> str:
-    """The Content-MD5 of a request."""
-    return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
-
-
 def _md5_instead(params: dict[str, Any], **_: Any) -> None:
     """Where S3 demands a checksum, botocore sends CRC32, which older servers take for none at all."""
     params["context"].get("checksum", {}).pop("request_algorithm", None)
@@ -142,31 +132,19 @@ class RotatingCredentials(CoreCredentials):
     """Asked by botocore for each request, so that a rotated Secret is used without a restart."""
 
     def __init__(self, source: Credentials) -> None:
-        self._source = source
-        self._lock = threading.Lock()
-        self._stamp, self._frozen = self._read()
-        super().__init__(self._frozen.access_key or "", self._frozen.secret_key or "", self._frozen.token)
+        self._rotating = Rotating(source, _frozen)
+        first = self._rotating.current()
+        super().__init__(first.access_key or "", first.secret_key or "", first.token)
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
-        with self._lock:
-            if self._source.stamp() != self._stamp:
-                # Files may be missing for a moment while they are swapped: the old keys hold until new ones
-                # are whole, and if they hold no longer, the store will say so.
-                with contextlib.suppress(ConfigError):
-                    self._stamp, self._frozen = self._read()
-            return self._frozen
+        return self._rotating.current()
 
-    def _read(self) -> tuple[object, ReadOnlyCredentials]:
-        while True:  # until nobody changed the files while they were read
-            stamp = self._source.stamp()
-            values = self._source.load()
-            if self._source.stamp() == stamp:
-                break
-        complete(values)
-        if not values.get("accessKeyID"):
-            raise ConfigError("the credentials lack accessKeyID and secretAccessKey")
-        token = values.get("sessionToken")
-        return stamp, ReadOnlyCredentials(values["accessKeyID"], values["secretAccessKey"], token)
+
+def _frozen(values: Mapping[str, str]) -> ReadOnlyCredentials:
+    complete(values)
+    if not values.get("accessKeyID"):
+        raise ConfigError("the credentials lack accessKeyID and secretAccessKey")
+    return ReadOnlyCredentials(values["accessKeyID"], values["secretAccessKey"], values.get("sessionToken"))
 
 
 def _web_identity(values: Mapping[str, str], core: Any, region: str) -> Any:
