@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from testbed.server import Server
 
-_SECONDS = 300  # to start a server, which may have to be unpacked or compiled first
+_SECONDS = 240  # to start a server, which may have to be compiled first; less than a test has
 _PATIENCE = 30  # seconds until a server that runs and does not answer counts as hung
 _PACE = 0.1
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import binaries
+from testbed import binaries, sharing
 from testbed.cache import UnavailableError
 from testbed.server import ServerError
 from testbed.sharing import Guest, Host
@@ -71,6 +71,18 @@ def test_a_stranger_is_not_let_in_and_keeps_nobody_out(host):
     assert Guest(*host.door()).trouble() == ""
 
 
+def test_a_server_that_hangs_is_trouble_and_one_that_answers_is_none(host, monkeypatch):
+    monkeypatch.setattr(sharing, "_PATIENCE", 0)
+    port = Guest(*host.door()).ask("fake_gcs").port
+    assert host.trouble() == ""
+    (server,) = servers(port)
+    os.kill(server, signal.SIGSTOP)
+    try:
+        assert "fake-gcs, which all tests share, does not answer" in Guest(*host.door()).trouble()
+    finally:
+        os.kill(server, signal.SIGCONT)
+
+
 FAKE_GCS_FOR_ALL = """
 import os, signal, time
 import pytest
@@ -109,7 +121,7 @@ class Run:
 def servers(port):
     """Processes of the server on that port."""
     wanted = f"\0-port\0{port}\0".encode()
-    return [each.parent.name for each in Path("/proc").glob("[0-9]*/cmdline") if wanted in read(each)]
+    return [int(each.parent.name) for each in Path("/proc").glob("[0-9]*/cmdline") if wanted in read(each)]
 
 
 def read(path):
@@ -157,7 +169,7 @@ def test_a_shared_server_that_dies_fails_its_tests_with_its_log_and_no_others(tm
 def test_kills(fake_gcs):
     from tests.testbed.test_sharing import servers
     for each in servers(fake_gcs.port):
-        os.kill(int(each), signal.SIGKILL)
+        os.kill(each, signal.SIGKILL)
     fake_gcs.new_bucket()
 
 def test_asks(fake_gcs):
