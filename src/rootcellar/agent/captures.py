@@ -113,7 +113,7 @@ class Captures:
         self._waiters: list[_Waiter] = []
         self._wake = asyncio.Event()
         self._finishing: float | None = None
-        self._last_told: Fault | None = None
+        self._told_at_end: set[Fault] = set()
         self._ended_by: RootcellarError | None = None
         self._spared_until = 0.0
         self.opened = asyncio.Event()
@@ -453,9 +453,10 @@ class Captures:
             pause = min(pause, 0.5)
         self._journal.failures[fault] += 1
         self._board.fault(fault, str(error))
-        if self._finishing is None or self._last_told is not fault:  # at the end each is told once
+        if fault not in self._told_at_end:  # then it is tried too often to tell each failure
             self._log.warning("capture-failed", fault=fault, again_in=pause, **told(error))
-        self._last_told = fault if self._finishing is not None else None
+        if self._finishing is not None:
+            self._told_at_end.add(fault)
         self._wake.clear()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), pause)
