@@ -49,13 +49,6 @@ class OnS3(Conformance):
     def place(self, shared, decorate):
         return places.s3_place(shared, decorate, conditional=self.conditional)
 
-    @pytest.fixture(scope="class")
-    @classmethod
-    def filled(cls, server):
-        bucket = server.new_bucket()
-        conformance.put_all(places.s3_store(bucket), MANY)
-        return bucket
-
     @pytest.fixture
     def many(self, filled, decorate):
         return decorate(places.s3_store(filled))
@@ -66,6 +59,10 @@ class TestS3StoreOnSeaweedFS(OnS3):
     @classmethod
     def server(cls, seaweed):
         return seaweed
+
+    @pytest.fixture
+    def filled(self, seaweed_with_many):
+        return seaweed_with_many
 
 
 class TestS3StoreOnABadLine(OnS3):
@@ -102,8 +99,8 @@ class TestS3StoreOnABadLine(OnS3):
         return places.s3_place(shared, decorate, conditional=True, endpoint=line.endpoint)
 
     @pytest.fixture
-    def many(self, filled, line, decorate):
-        return decorate(places.s3_store(filled, endpoint=line.endpoint))
+    def many(self, seaweed_with_many, line, decorate):
+        return decorate(places.s3_store(seaweed_with_many, endpoint=line.endpoint))
 
     def test_the_line_is_as_bad_as_it_is_said_to_be(self, store, line):
         before = line.fired
@@ -121,3 +118,10 @@ class TestS3StoreOnRclone(OnS3):
     @classmethod
     def server(cls, rclone_s3):
         return rclone_s3
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def filled(cls, server):
+        bucket = server.new_bucket()
+        conformance.put_all(places.s3_store(bucket), MANY)
+        return bucket

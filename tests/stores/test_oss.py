@@ -9,8 +9,8 @@ import pytest
 from rootcellar.errors import AlreadyExistsError, ConfigError
 from rootcellar.stores import Create, DirectoryCredentials, ReplaceIf, open_store, oss
 from rootcellar.stores.s3.store import S3Store
-from tests.stores import conformance, places
-from tests.stores.conformance import MANY, Conformance, content
+from tests.stores import places
+from tests.stores.conformance import Conformance, content
 from tests.stores.fake_oss import FakeOss
 from tests.stores.places import SMALL_PART, keys_of
 
@@ -59,16 +59,9 @@ class TestOssStoreOnAFake(Conformance):
 
         return dataclasses.replace(direct, open=open_at)
 
-    @pytest.fixture(scope="class")
-    @classmethod
-    def filled(cls, seaweed):
-        bucket = seaweed.new_bucket()
-        conformance.put_all(places.s3_store(bucket), MANY)
-        return bucket
-
     @pytest.fixture
-    def many(self, filled, fake):
-        return places.s3_store(filled, endpoint=fake.endpoint, scheme="oss")
+    def many(self, seaweed_with_many, fake):
+        return places.s3_store(seaweed_with_many, endpoint=fake.endpoint, scheme="oss")
 
     def test_the_probe_tells_the_truth_and_leaves_nothing(self, place, store):
         found = store.probe()
