@@ -62,7 +62,7 @@ class Strikes:
         for member in ground.members:
             member.wait_healthy()
         if ground.weed is not None:
-            ground.weed.wait_until(ground.weed._answers, "answering")  # noqa: SLF001
+            ground.weed.wait_until(ground.weed.answers, "answering")
         for number in range(MEMBERS):
             wait_until(lambda number=number: ground.status(number) is not None, f"agent {number}", 120)
 
