@@ -42,6 +42,18 @@ def test_the_last_one_serves_while_files_are_swapped_but_not_past_its_end():
     assert rotating.current() == ("b",)
 
 
+def test_new_ones_with_the_stamp_of_the_old_are_seen_where_they_were_gone_in_between():
+    source = Swapped({"key": "a"})
+    rotating = Rotating(source, made_of)
+    assert rotating.current() == ("a",)
+    before = source.stamp()
+    source.rotate()
+    assert rotating.current() == ("a",)
+    source.rotate(key="b")
+    source.stamp = lambda: before  # within one tick of the file system's clock
+    assert rotating.current() == ("b",)
+
+
 def test_there_is_nothing_to_serve_before_the_first_is_made():
     with pytest.raises(ConfigError, match="no credentials"):
         Rotating(Swapped(), made_of).current()

@@ -49,6 +49,7 @@ class Rotating(Generic[T]):
             except ConfigError:
                 if old is None:
                     raise
+                self._stamp = object()  # that of the next ones may be the old one: a clock has its ticks
                 return old
             self._made, self._stamp = made, stamp
             return made
