@@ -123,7 +123,7 @@ def test_a_token_serves_while_its_file_is_being_swapped(account):
         whole = account.read_text()
         account.unlink()
         assert texts(tokens, 2) == ["t1", "t1"]
-        account.write_text(whole.replace("k1", "k2"))
+        account.write_text(whole.replace('"k1"', '"k2"'))
         assert texts(tokens, 2) == ["t2", "t2"]
 
 
