@@ -17,8 +17,9 @@ from rootcellar.errors import FencedError
 from rootcellar.kube.client import KubeClient
 from rootcellar.kube.election import Election, fenced
 from rootcellar.kube.events import Events
+from rootcellar.kube.gauges import Gauges
 from rootcellar.kube.http import HealthServer
-from rootcellar.kube.metrics import Gauges, Metrics
+from rootcellar.kube.metrics import Metrics
 from rootcellar.kube.writes import Writer
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Manager:
         self._voice = KubeClient(access, timeout=terms.renew / 3 if terms is not None else GRACE)
         if terms is not None:
             self._election = Election(self._voice, terms, log=log, changed=self._woken.set)
-        self.metrics.registry.register(Gauges(self))
+        self.metrics.registry.register(Gauges(self.may_write, self.controllers, self.reflectors))
         self.http: HealthServer | None = None
         if listen is not None:
             checks = {"/healthz": self._unwell, "/readyz": self._unready}
