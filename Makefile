@@ -25,8 +25,9 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 NEWEST ?= $(shell for minor in 15 14 13 12; do \
 	for python in python3.$$minor "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.$$minor.*/bin/python; do \
 	"$$python" $(RUNS_US) && { echo "$$python"; exit; }; done; done)
-# Test workers: two for each core, because most tests wait for a server most of the time; at most eight.
-WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? 2 * cores : 8)))
+# Test workers: three for each core, because most tests wait for a server most of the time (with two, a third of
+# two cores stood idle); at most eight.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 3 ? 3 * cores : 8)))
 
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=worksteal
