@@ -207,6 +207,7 @@ def main() -> int:
     """Run one until Ctrl-C, with rootcellar's image and etcd's in it, and those that are named."""
     parser = argparse.ArgumentParser(prog="make cluster", description=main.__doc__)
     parser.add_argument("--load", metavar="TAR", type=Path, action="append", default=[], help="an image")
+    parser.add_argument("--probe", action="store_true", help="only whether this machine can have a node")
     named = parser.parse_args()
     for ending in _ENDINGS:
         signal.signal(ending, _end)
@@ -217,6 +218,8 @@ def main() -> int:
         OwnCluster(Path(own)) as running,
     ):
         running.start()
+        if named.probe:
+            return 0
         for archive in (
             image_ours.write_rootcellar(Path(own) / "rootcellar.tar"),
             image_ours.write_etcd(Path(own) / "etcd.tar"),
