@@ -75,7 +75,7 @@ def add_entry_controller(
     controller = Controller(NAME, reconciler.reconcile, watches, workers=workers)
     manager.add(controller)
     if settings.looks is not None:
-        looker = EntryWatch(ground, settings, metrics, buckets, settings.looks)
+        looker = EntryWatch(ground, entries.cache, settings, metrics, buckets, settings.looks)
         manager.add(Controller(LOOKER, looker.look, [Watch(entries, created)], workers=_LOOKING))
     return controller
 

@@ -16,6 +16,7 @@ from rootcellar.kube.steps import Done, Outcome, Requeue, Step, run
 from rootcellar.operator.backupentry import survey
 from rootcellar.operator.backupentry.names import parse
 from rootcellar.operator.backupentry.run import (
+    FINALIZER,
     EntrySettings,
     place_of,
     reachable,
@@ -26,6 +27,7 @@ from rootcellar.operator.shared.gardener import State
 from rootcellar.operator.shared.operation import is_ours
 
 if TYPE_CHECKING:
+    from rootcellar.kube.cache import Cache
     from rootcellar.kube.kinds import Key
     from rootcellar.operator.backupentry.metrics import EntryMetrics
     from rootcellar.operator.backupentry.types import BackupEntry
@@ -37,9 +39,12 @@ _NOT_YET: Final = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class EntryWatch:
-    """`look` is for a Controller."""
+    """`look` is for a Controller.  `entries` are as its watch has them: whether there is anything to look at
+    costs no request, or thousands that are still being made would be asked for each minute.
+    """
 
     ground: Ground
+    entries: Cache[BackupEntry]
     settings: EntrySettings
     metrics: EntryMetrics
     buckets: Buckets
@@ -47,18 +52,22 @@ class EntryWatch:
 
     def look(self, key: Key) -> Outcome:
         """Raises KubeErrors; what a store says is a condition."""
+        seen = self.entries.get(key)
+        if seen is None or seen.metadata.deletion_timestamp:
+            self.metrics.forget(key.name)
+            return Done()
+        if not is_ours(seen.spec, self.settings.types, self.settings.classes):
+            return Done()
+        not_yet = Requeue(min(_NOT_YET, self.every).total_seconds())
+        if not _is_settled(seen):
+            return not_yet
         try:
             subject = subject_of(self.ground, key)
         except KubeNotFoundError:
             self.metrics.forget(key.name)
             return Done()
-        if not is_ours(subject.object.spec, self.settings.types, self.settings.classes):
-            return Done()
-        if subject.object.metadata.deletion_timestamp:
-            self.metrics.forget(key.name)
-            return Done()
-        if not _is_settled(subject):
-            return Requeue(min(_NOT_YET, self.every).total_seconds())
+        if subject.object.metadata.deletion_timestamp or not _is_settled(subject.object):
+            return not_yet
         run([Step("look", self._look)], subject)
         return Requeue(self.every.total_seconds() * random.uniform(0.9, 1.1))  # noqa: S311  not all at once
 
@@ -74,11 +83,12 @@ class EntryWatch:
         else:
             self.metrics.saw(entry.metadata.name, seen)
             found = [reachable(), *survey.findings(seen, self.ground.now())]
-        subject.refresh()  # a listing takes its time, and others write meanwhile
-        subject.find(found)
+        if subject.flips(found):
+            subject.refresh()  # a listing takes its time, and others write meanwhile
+            subject.find(found)
 
 
-def _is_settled(subject: Subject[BackupEntry]) -> bool:
+def _is_settled(entry: BackupEntry) -> bool:
     """It is ours, and nothing is being done with it: whoever does would have to read again for each look."""
-    last = subject.object.status.last_operation
-    return subject.is_finalized and last is not None and last.state == State.SUCCEEDED
+    last = entry.status.last_operation
+    return FINALIZER in entry.metadata.finalizers and last is not None and last.state == State.SUCCEEDED
