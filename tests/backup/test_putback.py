@@ -271,7 +271,7 @@ def test_an_etcd_that_stops_midway_leaves_whole_batches(etcd, tmp_path):
             with pytest.raises(EtcdUnavailableError):
                 list(outcomes)
             member.start()
-            # A fresh client: the old one's channel waits a while before it tries a dead endpoint again.
+            # A fresh client: the old one waits a while before it tries a dead endpoint again.
             with EtcdClient([member.endpoint]) as fresh:
                 assert sorted(values(fresh)) == done
                 again = plan_put_back(backup.keyspace, LiveKeyspace(fresh), EVERYTHING)

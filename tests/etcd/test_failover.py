@@ -1,5 +1,6 @@
 import socket
 import time
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,22 @@ def test_a_read_passes_over_an_endpoint_that_never_answers(mute, shared):
         before = time.monotonic()
         client.header()
         assert time.monotonic() - before < 1, "the endpoint that answered is asked first from then on"
+
+
+def connections_to(endpoint):
+    """The connections that are open to this port of the loopback, from Linux's tables."""
+    port = f":{int(endpoint.rpartition(':')[2]):04X}"
+    tables = (Path("/proc/net", name).read_text() for name in ("tcp", "tcp6"))
+    rows = (line.split() for table in tables for line in table.splitlines())
+    return sum(row[2].endswith(port) and row[3] == "01" for row in rows)
+
+
+def test_a_new_client_connects_by_itself_and_so_never_waits_for_what_another_one_failed_at(alone):
+    with EtcdClient([alone.client_url]) as old, EtcdClient([alone.client_url]) as new:
+        old.header()
+        before = connections_to(alone.client_url)
+        new.header()
+        assert connections_to(alone.client_url) == before + 1
 
 
 def test_when_none_answers_each_is_named_with_its_reason(dead, mute):

@@ -39,6 +39,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.min_reconnect_backoff_ms", int(_CONNECT_SECONDS * 1000)),  # gRPC's name for: connect timeout
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.use_local_subchannel_pool", 1),  # or a new client waits out the pause of one that failed
     ("grpc.enable_http_proxy", 0),  # etcd is not reached through a web proxy
 )
 
