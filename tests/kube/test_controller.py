@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from rootcellar.errors import ConfigError, KubeError, KubeExistsError, KubeUnavailableError
-from rootcellar.kube import filters
+from rootcellar.kube import controller, filters
 from rootcellar.kube.controller import Controller, Watch
 from rootcellar.kube.election import Terms
 from rootcellar.kube.http import HealthServer
@@ -363,6 +363,61 @@ def test_what_belongs_to_a_thing_brings_it_back_when_it_is_touched_or_gone(thing
         wait_until(lambda: scene.seen["house"] > seen, "it is looked at")
         wait_until(lambda: not scene.controller.queue.running, "rest")
         assert admin.get(CONFIG_MAPS, "of-house", namespace)["metadata"]["resourceVersion"] == version
+
+
+@contextmanager
+def beside(control_plane, namespace):
+    """A controller that is held with three keys, and one beside it that is to let it go first: the scene,
+    who has had a turn, and what lets go.
+    """
+    turns, go_on = [], threading.Event()
+
+    def held(_scene, key):
+        assert go_on.wait(60)
+        turns.append("urgent")
+        return Done()
+
+    for name in ("one", "two", "three"):
+        control_plane.client.create(THINGS, body(name), namespace)
+    scene = Scene(control_plane, namespace, held, workers=1)
+
+    def late(_key):
+        turns.append("late")
+        return Done()
+
+    scene.second = Controller("late", late, [Watch(scene.reflector)], workers=2, first=scene.controller)
+    scene.manager.add(scene.second)
+    with working(scene):
+        wait_until(lambda: scene.second.queue.running == 2, "both workers beside it have a key")
+        try:
+            yield scene, turns, go_on
+        finally:
+            go_on.set()
+
+
+def test_what_can_wait_has_its_turn_when_nothing_urgent_waits(things, control_plane, namespace):
+    with beside(control_plane, namespace) as (_, turns, go_on):
+        time.sleep(0.5)
+        assert turns == []
+        go_on.set()
+        wait_until(lambda: len(turns) == 6, "all had their turn")
+        # Nobody waits any more once the last of them is with its worker.
+        assert turns[:2] == ["urgent"] * 2
+
+
+def test_what_can_wait_is_not_starved(things, control_plane, namespace, monkeypatch):
+    monkeypatch.setattr(controller, "_PATIENCE", 0.3)
+    with beside(control_plane, namespace) as (_, turns, _go_on):
+        wait_until(lambda: turns == ["late"] * 3, "they did not wait for ever")
+
+
+def test_what_waits_for_others_ends_at_once_and_begins_nothing_more(things, control_plane, namespace):
+    with beside(control_plane, namespace) as (scene, turns, go_on):
+        scene.manager.stop()
+        wait_until(lambda: not scene.second.queue.running, "they have let go of theirs")
+        go_on.set()
+    assert scene.logged[-1]["drained"] is True
+    assert "late" not in turns
 
 
 def test_an_orderly_end_waits_for_what_is_under_way_and_begins_nothing_more(things, control_plane, namespace):

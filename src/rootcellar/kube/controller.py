@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Controller", "Done", "Outcome", "Requeue", "Watch"]
 
+_PATIENCE = 10.0
+_GLANCE = 0.1
+
 
 class Watch(NamedTuple):
     """What is watched, which of its changes count, and which keys they concern.  A reflector may be in
@@ -45,6 +48,9 @@ class Controller:
 
     It returns an outcome, or raises; then it is called again after a pause that grows, by what was raised
     (`pace`).  To be made before the reflectors start.
+
+    While keys wait for `first`, a controller whose work is more urgent, a worker holds each of its own back,
+    for seconds at most: what can wait is late then, but never starves.
     """
 
     def __init__(
@@ -54,11 +60,12 @@ class Controller:
         watches: Sequence[Watch],
         *,
         workers: int = 1,
+        first: Controller | None = None,
     ) -> None:
         self.name = name
         self.watches = tuple(watches)
         self.queue: WorkQueue[Key] = WorkQueue()
-        self._reconcile = reconcile
+        self._reconcile, self._first = reconcile, first
         self._is_working = False
         self._workers = [
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True)
@@ -113,9 +120,18 @@ class Controller:
     def _work(self) -> None:
         while (key := self.queue.get()) is not None:
             try:
-                self._turn(key)
+                self._give_way()
+                if self._is_working:
+                    self._turn(key)
             finally:
                 self.queue.done(key)
+
+    def _give_way(self) -> None:
+        if self._first is None:
+            return
+        until = time.monotonic() + _PATIENCE
+        while self._is_working and self._first.queue.depth and time.monotonic() < until:
+            time.sleep(_GLANCE)
 
     def _turn(self, key: Key) -> None:
         began = time.monotonic()

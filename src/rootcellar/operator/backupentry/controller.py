@@ -76,7 +76,8 @@ def add_entry_controller(
     manager.add(controller)
     if settings.looks is not None:
         looker = EntryWatch(ground, entries.cache, settings, metrics, buckets, settings.looks)
-        manager.add(Controller(LOOKER, looker.look, [Watch(entries, created)], workers=_LOOKING))
+        looks = Controller(LOOKER, looker.look, [Watch(entries, created)], workers=_LOOKING, first=controller)
+        manager.add(looks)
     return controller
 
 

@@ -98,14 +98,15 @@ class EntryReconciler:
             lambda there: etcd_backup(
                 each.entry, each.credentials.secret, there, host_path=self.settings.host_path
             ),
+            is_new=each.entry.status.provider_status is None,  # else it says where we have put one
         )
         each.deployed = key
 
     def _probe(self, each: Run) -> None:
-        each.findings = [self._reachability(each)]
-        for finding in each.findings:
-            if finding.status == ConditionStatus.FALSE:
-                each.subject.tell(finding.reason, "ProbeBucket", finding.message, warning=True)
+        found = self._reachability(each)
+        each.findings = [found]
+        if found.status == ConditionStatus.FALSE:
+            each.subject.tell(found.reason, "ProbeBucket", found.message, warning=True)
 
     def _reachability(self, each: Run) -> Finding:
         """Whether the bucket can be read with these credentials: a condition, and no error, because an etcd

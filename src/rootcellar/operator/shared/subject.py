@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from rootcellar.errors import FencedError, KubeConflictError, KubeNotFoundError
+from rootcellar.errors import FencedError, KubeConflictError, KubeExistsError, KubeNotFoundError
 from rootcellar.kube.events import Regarding
 from rootcellar.kube.kinds import Key
 from rootcellar.kube.steps import reached
@@ -108,17 +108,30 @@ class Subject(Generic[E]):
         """Whether it waits for us before it goes."""
         return self._finalizer in self.object.metadata.finalizers
 
-    def put_secret(self, key: Key, contents: Callable[[Secret | None], Contents]) -> None:
+    def put_secret(
+        self, key: Key, contents: Callable[[Secret | None], Contents], *, is_new: bool = False
+    ) -> None:
         """Have a secret of ours be as `contents` makes it of what is there.  Others write into it meanwhile
         (they renew tokens): what is changed is the very version that `contents` saw, or KubeConflictError.
+
+        With `is_new` it is taken to be missing, which spares a request where that is so.
         """
+        if is_new:
+            try:
+                self._make_secret(key, contents)
+            except KubeExistsError:
+                self.put_secret(key, contents)
+            return
         try:
             there = SeenSecret.read(self.ground, key)
         except KubeNotFoundError:
-            self.ground.writer.create(SECRETS, contents(None).manifest(key), key.namespace)
+            self._make_secret(key, contents)
         else:
             patch = contents(there.secret).patch(there.secret)
             self.ground.writer.patch(SECRETS, key, patch, there.raw, only_this=True)
+
+    def _make_secret(self, key: Key, contents: Callable[[Secret | None], Contents]) -> None:
+        self.ground.writer.create(SECRETS, contents(None).manifest(key), key.namespace)
 
     # orders
 
