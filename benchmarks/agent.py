@@ -19,9 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rootcellar.agent.doorway import AgentError, Doorway, place
+from benchmarks.table import Row, show
+from rootcellar.agent.doorway import Doorway, place
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.chain import Latest, chains, plan_chain
+from rootcellar.errors import AgentError
 from rootcellar.etcd import operations as ops
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.s3.options import S3Options
@@ -173,13 +175,7 @@ def main() -> int:
             finally:
                 weed.kill()
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, etcd {member.version}\n")
-    print("| what | figure | bar | |\n|---|---|---|---|")
-    for what, figure, bar, holds in rows:
-        print(f"| {what} | {figure} | {bar} | {'holds' if holds else '**missed**'} |")
-    return 0 if all(row[3] for row in rows) else 1
-
-
-Row = tuple[str, str, str, bool]
+    return show(rows)
 
 
 def _rest_in(directory: Path, endpoint: str, where: Place, seconds: float) -> Watched:
@@ -191,8 +187,8 @@ def _rest_in(directory: Path, endpoint: str, where: Place, seconds: float) -> Wa
 def _rest_rows(watched: Watched) -> list[Row]:
     peak, share, seconds = max(watched.memory), watched.share, len(watched.memory)
     return [
-        (f"agent at rest for {seconds} s, memory", f"{peak:.0f} MiB", f"{REST_MIB} MiB", peak < REST_MIB),
-        ("agent at rest, processor", f"{share:.2%} of a core", f"{REST_SHARE:.0%}", share < REST_SHARE),
+        Row(f"agent at rest for {seconds} s, memory", f"{peak:.0f} MiB", f"{REST_MIB} MiB", peak < REST_MIB),
+        Row("agent at rest, processor", f"{share:.2%} of a core", f"{REST_SHARE:.0%}", share < REST_SHARE),
     ]
 
 
@@ -214,13 +210,13 @@ def _flood_rows(directory: Path, client: EtcdClient, where: Place, seconds: floa
     third = max(1, len(watched.memory) // 3)
     middle, end = max(watched.memory[third : 2 * third]), max(watched.memory[2 * third :])
     return [
-        (
+        Row(
             f"{events:,} events in {seconds:.0f} s",
             f"{rate:,.0f} events/s, {len(gaps)} gaps, all stored {behind:.1f} s after the last",
             f"{EVENTS_PER_SECOND:,} events/s or what etcd delivers, no gap",
             whole,
         ),
-        (
+        Row(
             "memory in the second and the last third",
             f"{middle:.0f} and {end:.0f} MiB, {watched.share:.0%} of a core",
             "flat",

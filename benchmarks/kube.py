@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import kube_controller
 from benchmarks.measure import PeakMemory
+from benchmarks.table import Row, show
 from rootcellar.kube import kubeconfig
 from rootcellar.kube.client import KubeClient
 from rootcellar.kube.kinds import untyped
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 OBJECTS, IDLE_SECONDS = 10_000, 60.0
 FIRST_SECONDS, PEAK_MIB, IDLE_SHARE = 60.0, 400, 0.01
-Row = tuple[str, str, str, bool]
 
 
 class Follower:
@@ -110,13 +110,13 @@ def measured(control_plane: ControlPlane, directory: Path, objects: int, idle: f
         memory = PeakMemory(process.pid)
         memory.start()
         first = process.ask("list")
-        yield (
+        yield Row(
             f"first list of {first['objects']:,.0f} objects",
             f"{first['seconds']:.1f} s, {first['processor']:.2f} s of processor",
             f"{FIRST_SECONDS:.0f} s",
             first["objects"] == objects and first["seconds"] < FIRST_SECONDS,
         )
-        yield (
+        yield Row(
             "memory of the cache, of the process",
             f"{first['growth']:.0f}, {first['memory']:.0f} MiB",
             f"{PEAK_MIB} MiB",
@@ -125,14 +125,14 @@ def measured(control_plane: ControlPlane, directory: Path, objects: int, idle: f
         yield _storm(crowd, namespace, process, objects)
         quiet = process.ask("idle", idle)
         share = quiet["processor"] / quiet["seconds"]
-        yield (
+        yield Row(
             f"at rest for {quiet['seconds']:.0f} s",
             f"{share:.2%} of a core, {quiet['memory']:.0f} MiB",
             f"{IDLE_SHARE:.0%}",
             share < IDLE_SHARE and not quiet["failures"],
         )
         peak = memory.stop()
-        yield ("peak memory", f"{peak:.0f} MiB", f"{PEAK_MIB} MiB", peak < PEAK_MIB)
+        yield Row("peak memory", f"{peak:.0f} MiB", f"{PEAK_MIB} MiB", peak < PEAK_MIB)
 
 
 def _storm(crowd: Crowd, namespace: str, process: Follower, objects: int) -> Row:
@@ -141,7 +141,7 @@ def _storm(crowd: Crowd, namespace: str, process: Follower, objects: int) -> Row
     storm = process.ask("hear", objects)
     writer.join()
     rate, each = objects / storm["seconds"], storm["processor"] / objects * 1e6
-    return (
+    return Row(
         f"a storm of {objects:,} updates",
         f"{rate:,.0f}/s (as fast as they are written), {each:.0f} µs of processor each",
         "none lost, no list",
@@ -169,10 +169,7 @@ def main() -> int:
             rows += kube_controller.measured(control_plane, crowd, directory, given.objects, given.idle)
     load = os.getloadavg()[0]
     print(f"{os.cpu_count()} cores at a load of {load:.0f}, Python {platform.python_version()}, {version}\n")
-    print("| what | figure | bar | |\n|---|---|---|---|")
-    for what, figure, bar, holds in rows:
-        print(f"| {what} | {figure} | {bar} | {'holds' if holds else '**missed**'} |")
-    return 0 if all(row[3] for row in rows) else 1
+    return show(rows)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.agent import Watched
+from benchmarks.table import Row
 from rootcellar.kube import kubeconfig
 from rootcellar.kube.controller import Controller, Watch
 from rootcellar.kube.election import Terms
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 PASS_SECONDS, PEAK_MIB, IDLE_SHARE = 60.0, 400, 0.01
 WORKERS = 8
-Row = tuple[str, str, str, bool]
 
 
 def measured(
@@ -53,7 +53,7 @@ def measured(
             time.sleep(0.1)
         first.sample()
         seconds = first.seconds
-        yield (
+        yield Row(
             f"first pass of a controller over {objects:,} objects, each with a write",
             f"{seconds:.1f} s, {first.share * seconds:.1f} s of processor",
             f"{PASS_SECONDS:.0f} s",
@@ -65,14 +65,14 @@ def measured(
             time.sleep(0.5)
         written = ask()["writes"] - counts["writes"]
         is_still = not written and _versions(control_plane, crowd, namespace) == before
-    yield (
+    yield Row(
         f"the controller at rest for {idle:.0f} s",
         f"{'no' if is_still else written or 'some'} writes, {still.share:.2%} of a core",
         f"no writes, {IDLE_SHARE:.0%}",
         is_still and still.share < IDLE_SHARE,
     )
     peak = max(first.memory + still.memory)
-    yield "peak memory of the controller", f"{peak:.0f} MiB", f"{PEAK_MIB} MiB", peak < PEAK_MIB
+    yield Row("peak memory of the controller", f"{peak:.0f} MiB", f"{PEAK_MIB} MiB", peak < PEAK_MIB)
 
 
 def _versions(control_plane: ControlPlane, crowd: Crowd, namespace: str) -> dict[str, str]:
@@ -85,7 +85,8 @@ def _controller(
     config: Path, group: str, namespace: str, log: Path
 ) -> Iterator[tuple[int, Callable[[], dict[str, int]]]]:
     """The process, and a way to ask it for its counts."""
-    command = [sys.executable, "-m", "benchmarks.kube_controller", config, group, namespace, log]
+    command = [sys.executable, "-m", "benchmarks.kube_controller"]
+    command += [str(config), group, namespace, str(log)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -15,11 +15,12 @@ import shutil
 import statistics
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks import workload
 from benchmarks.measure import Measured, measure
+from benchmarks.table import Row, show
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.etcd.process import EtcdProcess, find_etcd
 from testbed import binaries
@@ -29,16 +30,6 @@ MIB = 1 << 20
 ETCD_FLAGS = ["--unsafe-no-fsync", "--quota-backend-bytes=8589934592", "--log-level=error"]
 RESTORE_MIB = 220
 """A sixth of the 1,320 MB that etcdbrctl takes for R; see docs/proposals/02."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One bar: what, the figure, the bar, whether it holds."""
-
-    what: str
-    figure: str
-    bar: str
-    holds: bool
 
 
 def main() -> int:
@@ -58,14 +49,11 @@ def main() -> int:
     print(f"then {size.revisions:,} revisions of one event of {size.event} bytes")
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}, etcd {etcd.version};", end=" ")
     print(f"medians of {given.runs}\n")
-    print("| what | figure | bar | |\n|---|---|---|---|")
-    for row in rows:
-        verdict = "holds" if row.holds else "**missed**"
-        print(f"| {row.what} | {row.figure} | {row.bar} | {verdict if size.is_bar else ''} |")
-    if not size.is_bar:
-        print("\nThe bars are for --size R: here the start of the interpreter is most of the time.")
-        return 0
-    return 0 if all(row.holds for row in rows) else 1
+    if size.is_bar:
+        return show(rows)
+    show([row._replace(holds=None) for row in rows])
+    print("\nThe bars are for --size R: here the start of the interpreter is most of the time.")
+    return 0
 
 
 def _bars(scratch: Path, size: workload.Size, etcd: binaries.EtcdBinaries, runs: int) -> list[Row]:
@@ -148,7 +136,7 @@ def _small_values(scratch: Path, etcd: binaries.EtcdBinaries) -> Row:
 def _structure(database: Path) -> float:
     """MB/s."""
     answer, _ = _case("structure", database)
-    return answer["size"] / answer["check"] / 1e6
+    return float(answer["size"] / answer["check"] / 1e6)
 
 
 def _speed(what: str, speed: float, bar: int) -> Row:
@@ -174,7 +162,7 @@ def _rootcellar(*arguments: str) -> Measured:
     return measure([PYTHON, "-m", "rootcellar", *arguments])
 
 
-def _case(*arguments: object) -> tuple[dict, Measured]:
+def _case(*arguments: object) -> tuple[dict[str, Any], Measured]:
     measured = measure([PYTHON, "-m", "benchmarks.cases", *map(str, arguments)])
     return json.loads(measured.output), measured
 

@@ -74,7 +74,7 @@ def fill(client: EtcdClient, size: Size) -> None:
     """Write all keys, a hundred per transaction."""
     values = Values(1)
 
-    def batches() -> Iterator[list[object]]:
+    def batches() -> Iterator[list[operations.Operation]]:
         for begin in range(0, size.keys, _TXN_KEYS):
             yield [
                 operations.put(b"/bench/objects/%08d" % number, values.value(size.value))

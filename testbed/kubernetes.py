@@ -12,7 +12,7 @@ import shutil
 import time
 import urllib.error
 import urllib.request
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
+    from typing import Self
 
     from rootcellar.kube.access import Access
     from testbed.etcd import Etcd
@@ -174,7 +175,7 @@ class ServiceAccount:
         self._create()
 
 
-class RunningControlPlane(AbstractContextManager["RunningControlPlane"]):
+class RunningControlPlane:
     """One that somebody runs, as the administrator whose kubeconfig is given.  Leaving it removes the
     namespaces that were made by it.
     """
@@ -212,6 +213,9 @@ class RunningControlPlane(AbstractContextManager["RunningControlPlane"]):
         """What kubelet sets in a pod, so that it finds this API server."""
         host, _, port = self.url.rpartition("/")[2].rpartition(":")
         return {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,15 +1,11 @@
-import os
-import select
-import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 from testbed.ports import free_port
 from testbed.server import Server
+from tests.killed import ROOT, outlives_its_run
 
-ROOT = Path(__file__).parents[2]
 # A test run in small: it starts a server, from a thread that ends, says its pid, and waits to be killed.
 RUN = """
 import sys, threading
@@ -27,24 +23,7 @@ sys.stdin.read()
 
 
 def test_a_server_dies_with_a_test_run_that_is_killed_but_not_with_the_thread_that_asked_for_it(tmp_path):
-    run = subprocess.Popen(
-        [sys.executable, "-c", RUN, tmp_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    with run:
-        server = os.pidfd_open(int(run.stdout.readline()))
-        try:
-            assert not readable(server, 0.2)
-            run.send_signal(signal.SIGKILL)
-            assert readable(server, 10)
-        finally:
-            os.close(server)
-
-
-def readable(pidfd, seconds):
-    """Whether the process ended within so many seconds."""
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
+    assert not outlives_its_run(RUN, tmp_path)
 
 
 def test_stop_lets_a_server_end_in_order(tmp_path):
