@@ -7,7 +7,7 @@ a call into a thread.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Struct, field
@@ -19,7 +19,7 @@ from rootcellar.kube.watch import Watch
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
-    from typing import Self
+    from typing import Self, Unpack
 
     from rootcellar.kube.access import Access
     from rootcellar.kube.kinds import Kind
@@ -42,6 +42,14 @@ class Page(NamedTuple):
     items: list[bytes]
     resource_version: str
     more: str
+
+
+class Patching(TypedDict, total=False):
+    """Of which version, of which part, and in whose name something is changed."""
+
+    resource_version: str
+    subresource: str
+    field_manager: str
 
 
 class _ListMeta(Struct, frozen=True, rename="camel"):
@@ -172,25 +180,13 @@ class KubeClient:
         name: str,
         patch: Mapping[str, Any],
         namespace: str = "",
-        *,
-        resource_version: str = "",
-        subresource: str = "",
-        field_manager: str = "",
+        **how: Unpack[Patching],
     ) -> T:
         """Change what `patch` names (RFC 7386: None takes a field away); the object after it.
 
         With a `resource_version` KubeConflictError is raised where the object is not that one any more.
         """
-        answer = self.merge_patch_raw(
-            kind,
-            name,
-            patch,
-            namespace,
-            resource_version=resource_version,
-            subresource=subresource,
-            field_manager=field_manager,
-        )
-        return _decoded(answer, kind.type, kind.plural)
+        return _decoded(self.merge_patch_raw(kind, name, patch, namespace, **how), kind.type, kind.plural)
 
     def merge_patch_raw(
         self,
@@ -198,17 +194,13 @@ class KubeClient:
         name: str,
         patch: Mapping[str, Any],
         namespace: str = "",
-        *,
-        resource_version: str = "",
-        subresource: str = "",
-        field_manager: str = "",
+        **how: Unpack[Patching],
     ) -> bytes:
         """As `merge_patch`; the object after it as it came, with all its fields."""
-        if resource_version:
-            meta = {**patch.get("metadata", {}), "resourceVersion": resource_version}
-            patch = {**patch, "metadata": meta}
-        path = kind.path(namespace, name, subresource)
-        form, query = "application/merge-patch+json", {"fieldManager": field_manager}
+        if version := how.get("resource_version"):
+            patch = {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": version}}
+        path = kind.path(namespace, name, how.get("subresource", ""))
+        form, query = "application/merge-patch+json", {"fieldManager": how.get("field_manager", "")}
         return self._connection.ask("PATCH", path, "patch", query, body=patch, form=form)
 
     def apply(

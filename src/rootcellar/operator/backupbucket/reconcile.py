@@ -161,9 +161,7 @@ class BucketReconciler:
         if each.account.rotate(in_use, self.ground.now(), forced=each.says(ROTATE)):
             each.subject.tell("KeyRotated", "RotateKeys", "the older key of the storage account is made anew")
         if each.says(ROTATE):
-            writer, subject = self.ground.writer, each.subject
-            if writer.annotate(subject.kind, subject.key, {ROTATE: None}, subject.raw):
-                subject.refresh()
+            each.subject.unmark(ROTATE)
 
     def _succeed(self, each: Run) -> Outcome:
         each.subject.succeed()

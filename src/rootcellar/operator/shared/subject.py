@@ -150,7 +150,11 @@ class Subject(Generic[E]):
 
     def drop_order(self) -> None:
         if self.asked is not None:
-            self._see(self.ground.writer.annotate(self.kind, self.key, {OPERATION: None}, self.raw))
+            self.unmark(OPERATION)
+
+    def unmark(self, annotation: str) -> None:
+        """Take an annotation away that has been obeyed, unless somebody changed the object since."""
+        self._see(self.ground.writer.annotate(self.kind, self.key, {annotation: None}, self.raw))
 
     # finalizers
 
@@ -170,10 +174,10 @@ class Subject(Generic[E]):
 
     def wait(self, until: str) -> None:
         """Nothing is done yet; `until` says what is waited for."""
-        self._write(status.pending(self.operation, until, self._moment()))
+        self.write_status(status.pending(self.operation, until, self._moment()))
 
     def begin(self, *, progress: int = 1, doing: str = "") -> None:
-        self._write(
+        self.write_status(
             status.processing(
                 self.operation, self._noun(self.operation), self._moment(), progress=progress, doing=doing
             )
@@ -189,7 +193,7 @@ class Subject(Generic[E]):
         """`findings` and `more`, other fields of the status, are of the same write.  Raises as `find`."""
         done = status.succeeded(self.operation, self._noun(self.operation), self._generation, self._moment())
         flipped = status.conditions(self.object.status.conditions, findings, self._moment())
-        self._write({**done, **flipped, **more}, only_this=bool(flipped))
+        self.write_status({**done, **flipped, **more}, only_this=bool(flipped))
 
     def fail(self, error: Exception) -> None:
         """Tell what went wrong, where that is to be told."""
@@ -205,7 +209,7 @@ class Subject(Generic[E]):
             step=reached(),
         )
         with suppress(KubeNotFoundError):  # gone meanwhile: nobody is left to be told
-            self._write(told)
+            self.write_status(told)
 
     def flips(self, findings: Sequence[Finding]) -> bool:
         """Whether a condition says otherwise now."""
@@ -216,15 +220,18 @@ class Subject(Generic[E]):
         was seen, or KubeConflictError.
         """
         patch = status.conditions(self.object.status.conditions, findings, self._moment(), gone=gone)
-        self._write(patch, only_this=True)
+        self.write_status(patch, only_this=True)
 
     def tell(self, reason: str, action: str, note: str, *, warning: bool = False) -> None:
         """An event of the object."""
         about = Regarding(f"{self.kind.group}/{self.kind.version}", self._name, self.object.metadata)
         self.ground.events.tell(about, reason, action, note, warning=warning)
 
-    def write_status(self, patch: dict[str, Any]) -> None:
-        self._write(patch)
+    def write_status(self, patch: dict[str, Any], *, only_this: bool = False) -> None:
+        """Change these fields of it; with `only_this` of the very version that was seen."""
+        if patch:
+            writer = self.ground.writer
+            self._see(writer.status(self.kind, self.key, patch, self.raw, only_this=only_this))
 
     @property
     def _generation(self) -> int:
@@ -232,11 +239,6 @@ class Subject(Generic[E]):
 
     def _moment(self) -> datetime:
         return status.moment(self.object.metadata, self.ground.now())
-
-    def _write(self, patch: dict[str, Any], *, only_this: bool = False) -> None:
-        if patch:
-            writer = self.ground.writer
-            self._see(writer.status(self.kind, self.key, patch, self.raw, only_this=only_this))
 
     # the secret
 
