@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
+import botocore.session
 from botocore.config import Config
 
 from testbed import binaries
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ACCESS_KEY = "AKIATESTBED00000"
 SECRET_KEY = "testbed-secret-key-0123456789"
 REGION = "us-east-1"
+_SESSION = botocore.session.get_session()
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,8 @@ class Bucket:
     region: str = REGION
 
     def client(self) -> Any:
-        """A boto3 client, for looking behind the back of what is tested."""
-        return boto3.client(
+        """A client of botocore's, for looking behind the back of what is tested."""
+        return _SESSION.create_client(
             "s3",
             endpoint_url=self.endpoint,
             region_name=self.region,

@@ -54,7 +54,6 @@ _UNUSED = (
 )
 _UNUSED_OF_PACKAGES = (
     "bin",
-    "boto3/examples",
     "numpy/f2py",
     "numpy/_core/include",
     "numpy/**/tests",

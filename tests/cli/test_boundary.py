@@ -223,7 +223,7 @@ def test_help_imports_no_engine_and_nothing_heavy(elsewhere):
     code = (
         "import sys; from rootcellar.cli.main import main; main(['restore', '--help']);"
         "print(sorted({name.partition('.')[0] for name in sys.modules}"
-        " & {'grpc', 'numpy', 'boto3', 'msgspec', 'yaml', 'rich', 'asyncio'}),"
+        " & {'grpc', 'numpy', 'botocore', 'msgspec', 'yaml', 'rich', 'asyncio'}),"
         " [name for name in sys.modules if name.startswith('rootcellar.') and 'cli' not in name])"
     )
     done = subprocess.run(

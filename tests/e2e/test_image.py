@@ -13,7 +13,7 @@ from tests.e2e.pods import outcome, pod
 PYTHON = "/usr/bin/python3.11"
 # What a store, a sealed prefix, the agent and the operator ask for at some time, and what is pruned around.
 IMPORTED = (
-    "boto3, botocore.session, cryptography, grpc, isal, msgspec, numpy, ssl, starlette, urllib3, uvicorn; "
+    "botocore.session, cryptography, grpc, isal, msgspec, numpy, ssl, starlette, urllib3, uvicorn; "
     "import yaml, zoneinfo; zoneinfo.ZoneInfo('Europe/Berlin'); "
     "botocore.session.get_session().create_client('sts', region_name='eu-west-1'); "
     "assert ssl.create_default_context().cert_store_stats()['x509_ca'] > 100"

@@ -276,8 +276,8 @@ class S3Store:
                 )
             found = [(entry, False) for entry in answer.get("Versions", [])]
             found += [(entry, True) for entry in answer.get("DeleteMarkers", [])]
-            # boto3 gives versions and markers apart; the newest of a key says so itself, for the rest we have
-            # times of one second.
+            # Versions and markers come apart; the newest of a key says so itself, for the rest we have times
+            # of one second.
             found.sort(key=lambda each: (each[0]["IsLatest"], each[0]["LastModified"]), reverse=True)
             yield Page(
                 [(entry["Key"], self._version(entry, is_marker)) for entry, is_marker in found],
