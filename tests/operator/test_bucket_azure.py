@@ -1,11 +1,13 @@
 """BackupBuckets in Azure: the management is a fake, the blobs are Azurite's."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from rootcellar.errors import KubeNotFoundError
-from rootcellar.operator.backupbucket.run import ROTATE
+from rootcellar.operator.backupbucket.run import COLLECT, ROTATE
+from rootcellar.operator.shared import ledger
 from rootcellar.stores.admin.azure.account import TAG, AccountAdmin
 from rootcellar.stores.admin.azure.management import CLOUDS
 from testbed.azurite import ACCOUNT, KEY, SECOND_KEY, Container
@@ -67,6 +69,10 @@ class AzureScene(Scene):
 
     def put(self, key):
         azure_store(self.container).put(key, [b"x"])
+
+    def lies(self):
+        keys = [info.key for info in azure_store(self.container).list()]
+        return [key for key in keys if not key.startswith(f"{ledger.HOME}/")]
 
     def is_left(self):
         """Whether Azure has anything of it."""
@@ -200,3 +206,18 @@ def test_a_generated_secret_that_is_gone_stops_no_deletion(scene):
         scene.client.delete(SECRETS, scene.generated, scene.namespace)
         scene.deleted()
     assert not scene.is_left()
+
+
+def test_what_a_forced_deletion_left_is_collected_with_a_key_of_the_account(scene):
+    dead, neighbour = f"shoot--{scene.namespace}--dead--1", f"shoot--{scene.namespace}--dead--1--b/x"
+    now = datetime.now(UTC).replace(microsecond=0)
+    past = now - timedelta(hours=1)
+    with scene.operator():
+        scene.made()
+        ours = azure_store(scene.container, ledger.HOME)
+        for key in (f"{dead}/a", f"{dead}/b", neighbour):
+            scene.put(key)
+        ledger.keep(ours, ledger.Left(prefix=dead, locked=2, since=now, earliest=past, latest=past))
+        scene.annotate(scene.name, **{COLLECT: "true"})
+        wait_until(lambda: scene.lies() == [neighbour], "exactly what was left is deleted")
+        wait_until(lambda: not list(ledger.records(ours)), "and its record")

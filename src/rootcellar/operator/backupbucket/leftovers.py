@@ -101,7 +101,7 @@ class Leftovers:
         if not ready or self.stranger(each):
             return None
         for record in ready:
-            if _is_wanted(each.store(record.prefix), record):
+            if _is_wanted(each.admin.below(record.prefix), record):
                 continue
             until = each.subject.ground.now() + SLICE
             found = each.admin.delete_objects(

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from rootcellar.errors import ConfigError, KubeNotFoundError
 from rootcellar.kube.kinds import Key
 from rootcellar.operator.backupbucket.findings import SETTINGS
-from rootcellar.operator.shared.buckets import GIVES_UP_SOON
 from rootcellar.operator.shared.gardener import GARDEN, GENERATED_IN
 from rootcellar.operator.shared.place import Asked, located, principal
-from rootcellar.operator.shared.secrets import Secret
 from rootcellar.operator.shared.subject import SeenSecret, Subject
 from rootcellar.stores.admin.opening import open_admin
 from rootcellar.stores.admin.provider_config import ProviderConfig, check_endpoint, decode
 from rootcellar.stores.admin.values import BucketWish
-from rootcellar.stores.url import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from rootcellar.stores.admin.protocol import BucketAdmin
     from rootcellar.stores.admin.values import BucketState, Claim
     from rootcellar.stores.backoff import Backoff
-    from rootcellar.stores.protocol import Store
 
 FINALIZER: Final = "extensions.gardener.cloud/backupbucket"
 EMPTY: Final = "rootcellar.dev/empty-on-deletion"
@@ -133,15 +129,6 @@ class Run:
             return
         place = located(self.bucket.spec.type, asked)
         self._admin = open_admin(place.url, credentials=place.credentials, backoff=self.settings.backoff)
-
-    def store(self, prefix: str) -> Store:
-        """What lies below a prefix of the bucket, to be looked at.  Raises as `located` and `open_store`."""
-        asked = self._asked()
-        if self.account is not None:  # its own keys open it, and not the identity that made it
-            keys = {name: value.encode() for name, value in (self.account.generated() or {}).items()}
-            asked = replace(asked, secret=Secret(data=keys))
-        place = located(self.bucket.spec.type, asked)
-        return open_store(place.below(prefix), credentials=place.credentials, backoff=GIVES_UP_SOON)
 
     def _asked(self) -> Asked:
         if self.seen is None:

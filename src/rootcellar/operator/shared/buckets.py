@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 from rootcellar.stores.backoff import Backoff
 from rootcellar.stores.url import open_store
@@ -20,14 +20,21 @@ _MOST: Final = 64
 _FRESH_SECONDS: Final = 5.0
 
 
+@dataclass(slots=True)
+class _Bucket:
+    """`listed` is when it last let us list, in monotonic seconds."""
+
+    store: Store
+    listed: float = float("-inf")
+
+
 class Buckets:
     """For all threads.  Whoever has the same keys to the same bucket, in secrets of their own, shares one
     connection to it: to make a client of S3 takes 0.2 s of a core, which for thousands would be most.
     """
 
     def __init__(self) -> None:
-        self._opened: dict[tuple[object, ...], Store] = {}
-        self._listed: WeakKeyDictionary[Store, float] = WeakKeyDictionary()
+        self._opened: dict[tuple[object, ...], _Bucket] = {}
         self._lock = Lock()
 
     def probe(self, place: Place, prefix: str) -> None:
@@ -36,20 +43,22 @@ class Buckets:
         A bucket that let us list seconds ago is not asked again: when thousands of objects are worked on at
         once, this request would be a third of the work.
         """
-        store = self.store(place)
-        if time.monotonic() - self._listed.get(store, -_FRESH_SECONDS) < _FRESH_SECONDS:
+        bucket = self._bucket(place)
+        if time.monotonic() - bucket.listed < _FRESH_SECONDS:
             return
-        next(iter(store.list(prefix)), None)
-        self._listed[store] = time.monotonic()
+        next(iter(bucket.store.list(prefix)), None)
+        bucket.listed = time.monotonic()
 
     def store(self, place: Place) -> Store:
         """The whole bucket, to be looked at.  Raises as `open_store`."""
+        return self._bucket(place).store
+
+    def _bucket(self, place: Place) -> _Bucket:
         known = (place.url, *sorted(place.credentials.load().items()))
         with self._lock:
             if known not in self._opened:
                 if len(self._opened) >= _MOST:
                     self._opened.clear()
-                self._opened[known] = open_store(
-                    place.url, credentials=place.credentials, backoff=GIVES_UP_SOON
-                )
+                store = open_store(place.url, credentials=place.credentials, backoff=GIVES_UP_SOON)
+                self._opened[known] = _Bucket(store)
             return self._opened[known]

@@ -1,6 +1,6 @@
 """What the administration of every provider's buckets has in common: marks, deletions, the way to harden.
 
-A provider brings the store at the marks' folder, the heap of what lies in the bucket, and what it can set.
+A provider brings the store below a prefix, the heap of what lies in the bucket, and what it can set.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Bucket(ABC):
     def __init__(self, url: str, backoff: Backoff) -> None:
         self._url = url
         self._backoff = backoff
+        self._ours: Store | None = None  # to open a store may take a while
 
     @property
     def url(self) -> str:
         return self._url
 
     @abstractmethod
-    def _marks_at(self) -> Store:
-        """The store at FOLDER in the bucket, with retries."""
+    def below(self, prefix: str) -> Store: ...
 
     @abstractmethod
     def _heap(self) -> Heap:
@@ -65,16 +65,18 @@ class Bucket(ABC):
         return Hardening(plan.changes, plan.refused, plan.unknown)
 
     def ours(self) -> Store:
-        return self._marks_at()
+        if self._ours is None:
+            self._ours = self.below(FOLDER.rstrip("/"))
+        return self._ours
 
     def claim(self, claim: Claim) -> Claim:
-        return Marks(self._marks_at()).claim(claim)
+        return Marks(self.ours()).claim(claim)
 
     def release(self, owner: str) -> None:
-        Marks(self._marks_at()).release(owner)
+        Marks(self.ours()).release(owner)
 
     def claims(self) -> tuple[Claim, ...]:
-        return Marks(self._marks_at()).all()
+        return Marks(self.ours()).all()
 
     def prefixes(self) -> Iterator[str]:
         last = None

@@ -23,7 +23,6 @@ from rootcellar.errors import (
 )
 from rootcellar.stores.admin.common import Bucket
 from rootcellar.stores.admin.deletion import BATCH, Entry, Page, Refusal
-from rootcellar.stores.admin.ownership import FOLDER
 from rootcellar.stores.admin.parallel import each_removed
 from rootcellar.stores.admin.values import UNKNOWN, Aspect, BucketState, Immutability, Outcome
 from rootcellar.stores.backoff import Attempts, Backoff
@@ -61,11 +60,8 @@ class GcsAdmin(Bucket):
         super().__init__(f"gs://{options.bucket}", backoff or Backoff())
         self._name = options.bucket
         self._buckets = f"{options.service}/storage/v1/b"
-        self._credentials = credentials
+        self._options, self._credentials, self._wire = options, credentials, wire
         self._client = Client(replace(options, prefix=""), credentials, wire)
-        marked = replace(options, prefix=FOLDER.rstrip("/"))
-        store = GcsStore(marked, credentials, backoff=self._backoff, wire=wire)
-        self._marked = RetryingStore(store, self._backoff)
 
     def look(self) -> BucketState | None:
         found = self._told()
@@ -200,8 +196,10 @@ class GcsAdmin(Bucket):
 
         Attempts(self._backoff).run(once)
 
-    def _marks_at(self) -> Store:
-        return self._marked
+    def below(self, prefix: str) -> Store:
+        options = replace(self._options, prefix=prefix)
+        store = GcsStore(options, self._credentials, backoff=self._backoff, wire=self._wire)
+        return RetryingStore(store, self._backoff)
 
     def _heap(self) -> _Generations:
         return _Generations(self._client, self._url)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from rootcellar.errors import NotFoundError, StoreError
 from rootcellar.stores.admin.common import Bucket
 from rootcellar.stores.admin.deletion import BATCH, Entry, Page, Refusal
-from rootcellar.stores.admin.ownership import FOLDER
 from rootcellar.stores.admin.values import BucketState, Outcome
 from rootcellar.stores.backoff import Backoff
 from rootcellar.stores.directories import Chain, sync, translated
@@ -72,8 +71,8 @@ class LocalAdmin(Bucket):
         with translated("harden", self._url):
             self._root.chmod(stat.S_IMODE(self._root.stat().st_mode) & ~_OTHERS)
 
-    def _marks_at(self) -> Store:
-        return FileStore(self._root / FOLDER)
+    def below(self, prefix: str) -> Store:
+        return FileStore(self._root / prefix)
 
     def _heap(self) -> _Files:
         return _Files(self._root, self._url)

@@ -57,6 +57,10 @@ class BucketAdmin(Protocol):
         """
         ...
 
+    def below(self, prefix: str) -> Store:
+        """What lies below a prefix, with retries."""
+        ...
+
     def ours(self) -> Store:
         """What we keep in the bucket beside backups, owners' marks among it: all below `ownership.FOLDER`.
         It goes with the bucket.

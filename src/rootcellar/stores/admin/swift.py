@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from rootcellar.errors import NotFoundError, TransientError
 from rootcellar.stores.admin.common import Bucket
 from rootcellar.stores.admin.deletion import BATCH, Entry, Page, Refusal
-from rootcellar.stores.admin.ownership import FOLDER
 from rootcellar.stores.admin.values import BucketState, Outcome
 from rootcellar.stores.backoff import Attempts, Backoff
 from rootcellar.stores.credentials import AMBIENT
@@ -44,8 +43,7 @@ class SwiftAdmin(Bucket):
     ) -> None:
         super().__init__(f"swift://{options.container}", backoff or Backoff())
         self._client = Client(replace(options, prefix=""), credentials)
-        marked = replace(options, prefix=FOLDER.rstrip("/"))
-        self._marked = RetryingStore(SwiftStore(marked, credentials, backoff=self._backoff), self._backoff)
+        self._options, self._credentials = options, credentials
 
     def look(self) -> BucketState | None:
         head = self._head()
@@ -82,8 +80,9 @@ class SwiftAdmin(Bucket):
     def _is_there(self) -> bool:
         return self._head() is not None
 
-    def _marks_at(self) -> Store:
-        return self._marked
+    def below(self, prefix: str) -> Store:
+        options = replace(self._options, prefix=prefix)
+        return RetryingStore(SwiftStore(options, self._credentials, backoff=self._backoff), self._backoff)
 
     def _heap(self) -> _Names:
         return _Names(self._client)

@@ -329,8 +329,11 @@ class AccountAdmin(Bucket):
             )
         return self._blobs
 
-    def _marks_at(self) -> Store:
-        return self._container().marks
+    def below(self, prefix: str) -> Store:
+        return self._container().below(prefix)
+
+    def ours(self) -> Store:
+        return self._container().ours()  # which is another one after its keys were rotated
 
     def _heap(self) -> Heap:
         return self._container().heap()

@@ -14,7 +14,6 @@ from xml.etree import ElementTree as ET
 from rootcellar.errors import DeniedError, LockedError, NotFoundError, StoreError, TransientError
 from rootcellar.stores.admin.common import Bucket
 from rootcellar.stores.admin.deletion import Entry, Page, Refusal
-from rootcellar.stores.admin.ownership import FOLDER
 from rootcellar.stores.admin.parallel import each_removed
 from rootcellar.stores.admin.values import UNKNOWN, Aspect, BucketState, Outcome
 from rootcellar.stores.azure.client import Client
@@ -57,9 +56,7 @@ class ContainerAdmin(Bucket):
         super().__init__(f"azure://{options.account}/{options.container}", backoff or Backoff())
         self._client = Client(replace(options, prefix=""), credentials, wire)
         self._period = period
-        marked = replace(options, prefix=FOLDER.rstrip("/"))
-        store = AzureStore(marked, credentials, backoff=self._backoff, wire=wire)
-        self._marked = RetryingStore(store, self._backoff)
+        self._options, self._credentials, self._wire = options, credentials, wire
 
     def look(self) -> BucketState | None:
         head = self._head()
@@ -133,13 +130,10 @@ class ContainerAdmin(Bucket):
         except DeniedError:
             return UNKNOWN
 
-    @property
-    def marks(self) -> Store:
-        """The store at the marks' folder."""
-        return self._marked
-
-    def _marks_at(self) -> Store:
-        return self._marked
+    def below(self, prefix: str) -> Store:
+        options = replace(self._options, prefix=prefix)
+        store = AzureStore(options, self._credentials, backoff=self._backoff, wire=self._wire)
+        return RetryingStore(store, self._backoff)
 
     def _heap(self) -> _Blobs:
         return self.heap()

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from rootcellar.errors import AlreadyExistsError, DeniedError, NotFoundError, StoreError, TransientError
 from rootcellar.stores.admin.common import Bucket
-from rootcellar.stores.admin.ownership import FOLDER
 from rootcellar.stores.admin.s3.contents import Contents
 from rootcellar.stores.admin.s3.settings import Settings
 from rootcellar.stores.admin.values import UNKNOWN, Aspect, BucketState, Outcome
@@ -44,8 +43,6 @@ class S3Admin(Bucket):
         self._options = replace(options, prefix="")
         self._credentials = credentials
         self._client = ClientSource(self._options, credentials)
-        marked = replace(options, prefix=FOLDER.rstrip("/"))
-        self._marked = RetryingStore(S3Store(marked, credentials, backoff=self._backoff), self._backoff)
 
     def look(self) -> BucketState | None:
         region = self._region()
@@ -199,8 +196,9 @@ class S3Admin(Bucket):
                     settings.keep_versions()
                 settings.lock(wish.immutability)
 
-    def _marks_at(self) -> Store:
-        return self._marked
+    def below(self, prefix: str) -> Store:
+        options = replace(self._options, prefix=prefix)
+        return RetryingStore(S3Store(options, self._credentials, backoff=self._backoff), self._backoff)
 
     def _heap(self) -> Contents:
         return Contents(self._client(), self._options.bucket, self._url)
