@@ -211,10 +211,6 @@ class Subject(Generic[E]):
         with suppress(KubeNotFoundError):  # gone meanwhile: nobody is left to be told
             self.write_status(told)
 
-    def flips(self, findings: Sequence[Finding]) -> bool:
-        """Whether a condition says otherwise now."""
-        return bool(status.conditions(self.object.status.conditions, findings, self._moment()))
-
     def find(self, findings: Sequence[Finding], *, gone: Sequence[str] = ()) -> None:
         """Write conditions, where one flipped.  The list is replaced as a whole, so it must be the one that
         was seen, or KubeConflictError.
