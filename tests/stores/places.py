@@ -117,6 +117,7 @@ def s3_place(
     *,
     conditional: bool,
     endpoint: str | None = None,
+    backoff: Backoff = QUICK,
 ) -> Place:
     """A prefix that nobody else has: SeaweedFS gives each bucket volumes of its own and runs out of them."""
     root = f"place-{next(_roots)}/"
@@ -129,9 +130,13 @@ def s3_place(
             return []
         return [upload["Key"] for upload in found.get("Uploads", [])]
 
+    def open_(prefix):
+        store = s3_store(bucket, f"{root}{prefix}", endpoint=endpoint or bucket.endpoint, backoff=backoff)
+        return decorate(store)
+
     # SeaweedFS compares first and then puts the parts together; another may have finished in between.
     return Place(
-        lambda prefix: decorate(s3_store(bucket, f"{root}{prefix}", endpoint=endpoint or bucket.endpoint)),
+        open_,
         conditional=conditional,
         closed_for_parts=False,
         answers_arrive=endpoint is None,

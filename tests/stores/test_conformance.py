@@ -2,6 +2,7 @@ import random
 
 import pytest
 
+from rootcellar.stores.backoff import Backoff
 from tests.stores import conformance, places
 from tests.stores.conformance import MANY, Conformance
 from tests.stores.proxy import CutDown, CutUp, Proxy, Reset
@@ -125,3 +126,9 @@ class TestS3StoreOnRclone(OnS3):
         bucket = server.new_bucket()
         conformance.put_all(places.s3_store(bucket), MANY)
         return bucket
+
+    @pytest.fixture
+    def place(self, shared, decorate):
+        # Where several write one key at once it fails some, and takes away what another has written.
+        patient = Backoff(attempts=10, deadline=60, base=0.05, throttled_base=0.05, cap=2)
+        return places.s3_place(shared, decorate, conditional=self.conditional, backoff=patient)
