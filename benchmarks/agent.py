@@ -33,7 +33,7 @@ from testbed.etcd import Etcds
 from testbed.s3 import SeaweedFS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 REST_MIB, REST_SHARE = 120, 0.01
 EVENTS_PER_SECOND, EVENTS_PER_REVISION, VALUE, KEYS = 10_000, 100, 200, 50_000
@@ -66,6 +66,22 @@ class Watched:
                 self.memory.append(int(line.split()[1]) / 1024)
         self.seconds = time.monotonic() - self.began
         self.share = (self._used() - self._processor) / self.seconds
+
+    def until(self, is_over: Callable[[], bool], pause: float = 0.5) -> None:
+        """Sample it until then."""
+        while not is_over():
+            self.sample()
+            time.sleep(pause)
+        self.sample()
+
+    def rest(self, seconds: float, pause: float = 0.5) -> None:
+        """Sample it until so long after it began."""
+        self.until(lambda: time.monotonic() >= self.began + seconds, pause)
+
+    @property
+    def taken(self) -> str:
+        """What it took, for a table."""
+        return f"{self.seconds:.1f} s, {self.share * self.seconds:.1f} s of processor"
 
 
 @dataclass(frozen=True)
@@ -133,9 +149,7 @@ def _reached(door: Doorway) -> int:
 def rest(door_pid: int, seconds: float) -> Watched:
     """With the default schedules, over a quiet etcd."""
     watched = Watched(door_pid)
-    while time.monotonic() < watched.began + seconds:
-        watched.sample()
-        time.sleep(1)
+    watched.rest(seconds, pause=1)
     return watched
 
 
@@ -185,9 +199,14 @@ def _rest_in(directory: Path, endpoint: str, where: Place, seconds: float) -> Wa
 
 
 def _rest_rows(watched: Watched) -> list[Row]:
-    peak, share, seconds = max(watched.memory), watched.share, len(watched.memory)
+    peak, share, seconds = max(watched.memory), watched.share, watched.seconds
     return [
-        Row(f"agent at rest for {seconds} s, memory", f"{peak:.0f} MiB", f"{REST_MIB} MiB", peak < REST_MIB),
+        Row(
+            f"agent at rest for {seconds:.0f} s, memory",
+            f"{peak:.0f} MiB",
+            f"{REST_MIB} MiB",
+            peak < REST_MIB,
+        ),
         Row("agent at rest, processor", f"{share:.2%} of a core", f"{REST_SHARE:.0%}", share < REST_SHARE),
     ]
 

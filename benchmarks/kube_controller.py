@@ -11,7 +11,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,21 +47,15 @@ def measured(
     config = control_plane.kubeconfig(directory / "admin")
     with _controller(config, crowd.group, namespace, directory / "controller.log") as (pid, ask):
         first = Watched(pid)
-        while ask()["writes"] < objects:
-            first.sample()
-            time.sleep(0.1)
-        first.sample()
-        seconds = first.seconds
+        first.until(lambda: ask()["writes"] >= objects, pause=0.1)
         yield Row(
             f"first pass of a controller over {objects:,} objects, each with a write",
-            f"{seconds:.1f} s, {first.share * seconds:.1f} s of processor",
+            first.taken,
             f"{PASS_SECONDS:.0f} s",
-            seconds < PASS_SECONDS,
+            first.seconds < PASS_SECONDS,
         )
         before, counts, still = _versions(control_plane, crowd, namespace), ask(), Watched(pid)
-        while time.monotonic() < still.began + idle:
-            still.sample()
-            time.sleep(0.5)
+        still.rest(idle)
         written = ask()["writes"] - counts["writes"]
         is_still = not written and _versions(control_plane, crowd, namespace) == before
     yield Row(

@@ -186,7 +186,8 @@ def operator(field: Field, reconciles: int) -> Iterator[tuple[Operator, Watched]
     """A new operator, and what it used until it had been through all of its work."""
     address = f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "rootcellar", "operator", "--types=S3", f"--classes={_CLASS}"]
-    command += [f"--namespace={field.namespace}", f"--listen={address}", "--log-format=json"]
+    command += [f"--namespace={field.namespace}", f"--listen={address}"]
+    command += [f"--workers={_WORKERS}", "--log-format=json"]
     environment = {**os.environ, "KUBECONFIG": str(field.config)}
     with (
         field.log.open("wb") as log,
@@ -194,10 +195,7 @@ def operator(field: Field, reconciles: int) -> Iterator[tuple[Operator, Watched]
     ):
         try:
             running, watched = Operator(process, address, field.log), Watched(process.pid)
-            while not running.is_done(field.objects, reconciles):
-                watched.sample()
-                time.sleep(0.5)
-            watched.sample()
+            watched.until(lambda: running.is_done(field.objects, reconciles))
             yield running, watched
         finally:
             process.terminate()
@@ -214,7 +212,7 @@ def measured(field: Field, idle: float) -> Iterator[Row]:
         is_whole = field.succeeded() == field.objects
     yield Row(
         f"first pass over {field.objects:,} entries that nobody has touched",
-        f"{_taken(first)}, {first.seconds / yardstick:.2f} of the bare writes",
+        f"{first.taken}, {first.seconds / yardstick:.2f} of the bare writes",
         f"{BARE_RATIO:.1f} of the bare writes",
         is_whole and first.seconds < BARE_RATIO * yardstick,
     )
@@ -222,20 +220,15 @@ def measured(field: Field, idle: float) -> Iterator[Row]:
         is_whole = field.succeeded() == field.objects
         yield Row(
             "first pass of an operator over what another has left",
-            _taken(again),
+            again.taken,
             f"{PASS_SECONDS:.0f} s",
             is_whole and again.seconds < PASS_SECONDS,
         )
         looked = Watched(running.pid)
-        while not running.rests("rootcellar-backupentry-look"):
-            looked.sample()
-            time.sleep(0.5)
-        looked.sample()
-        yield Row("the backups of all are looked at behind that", _taken(looked))
+        looked.until(lambda: running.rests("rootcellar-backupentry-look"))
+        yield Row("the backups of all are looked at behind that", looked.taken)
         before, still = field.versions(), Watched(running.pid)
-        while time.monotonic() < still.began + idle:
-            still.sample()
-            time.sleep(0.5)
+        still.rest(idle)
         is_still = field.versions() == before
     yield Row(
         f"at rest for {idle:.0f} s",
@@ -245,10 +238,6 @@ def measured(field: Field, idle: float) -> Iterator[Row]:
     )
     peak = max(first.memory + again.memory + looked.memory + still.memory)
     yield Row("peak memory", f"{peak:.0f} MiB", f"{PEAK_MIB} MiB", peak < PEAK_MIB)
-
-
-def _taken(watched: Watched) -> str:
-    return f"{watched.seconds:.1f} s, {watched.share * watched.seconds:.1f} s of processor"
 
 
 def main() -> int:
