@@ -359,7 +359,7 @@ def test_a_session_that_is_closed_lets_go_of_an_upload_and_leaves_nothing_of_it(
         assert store.held.wait(60)
         began = time.monotonic()
         session.close()
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10
         store.open.set()
         wait_until(lambda: collecting.error is not None)
         error, collecting.error = collecting.error, None

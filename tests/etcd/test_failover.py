@@ -42,10 +42,10 @@ def test_a_read_passes_over_an_endpoint_that_never_answers(mute, shared):
     with EtcdClient([mute, *shared.endpoints], timeout=20) as client:
         before = time.monotonic()
         assert client.header().revision == shared.header().revision
-        assert time.monotonic() - before < 11
+        assert time.monotonic() - before < 15
         before = time.monotonic()
         client.header()
-        assert time.monotonic() - before < 1, "the endpoint that answered is asked first from then on"
+        assert time.monotonic() - before < 5, "the endpoint that answered is asked first from then on"
 
 
 def connections_to(endpoint):

@@ -11,9 +11,12 @@ from tests.stores.clouds import azure_store
 from tests.stores.fake_clouds import FakeAzureLocks
 from tests.stores.places import keys_of
 
+NOW = datetime.now(UTC).replace(microsecond=0)
+
 
 def soon(**offset):
-    return datetime.now(UTC).replace(microsecond=0) + timedelta(**offset)
+    """The same instant at each call: two calls on both sides of a second's end would differ."""
+    return NOW + timedelta(**offset)
 
 
 def opened(fake):
