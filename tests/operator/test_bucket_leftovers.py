@@ -15,12 +15,17 @@ from tests.kube.things import wait_until
 from tests.operator.buckets import Scene
 from tests.stores.places import s3_store
 
-NOW = datetime.now(UTC).replace(microsecond=0)
-PAST, FUTURE = NOW - timedelta(hours=1), NOW + timedelta(days=3)
-
 
 class Left(Scene):
-    """A bucket that is made, with a record of a forced deletion in it and what that left."""
+    """A bucket that is made, with a record of a forced deletion in it and what that left.
+
+    `now` is of the test's beginning, not of the import: it is compared with when the store wrote.
+    """
+
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self.now = datetime.now(UTC).replace(microsecond=0)
+        self.past, self.future = self.now - timedelta(hours=1), self.now + timedelta(days=3)
 
     @property
     def dead(self):
@@ -28,7 +33,7 @@ class Left(Scene):
 
     def leave(self, until, *keys):
         self.put(*(f"{self.dead}/{key}" for key in keys))
-        record = ledger.Left(prefix=self.dead, locked=len(keys), since=NOW, earliest=until, latest=until)
+        record = ledger.Left(prefix=self.dead, locked=len(keys), since=self.now, earliest=until, latest=until)
         ledger.keep(self.ours(), record)
 
     def put(self, *keys):
@@ -75,8 +80,8 @@ def test_what_forced_deletions_left_is_told_until_it_is_gone(scene):
     with scene.operator() as operator:
         scene.made()
         assert {"ObjectsLeft", "PrefixesUnnamed"}.isdisjoint(scene.conditions())
-        scene.leave(FUTURE, "a", "b")
-        until = f"{FUTURE:%Y-%m-%dT%H:%M:%SZ}"
+        scene.leave(scene.future, "a", "b")
+        until = f"{scene.future:%Y-%m-%dT%H:%M:%SZ}"
         assert f"2 objects below {scene.dead}/ are locked until {until}." in scene.looked("Locked1")
         assert "PrefixesUnnamed" not in scene.conditions(), "it is known whose it was"
         assert f'rootcellar_bucket_left_objects{{bucket="{scene.name}"}} 2.0' in metrics(operator)
@@ -85,7 +90,7 @@ def test_what_forced_deletions_left_is_told_until_it_is_gone(scene):
         scene.ask(scene.name, "reconcile")
         wait_until(lambda: scene.says_of("ObjectsLeft") is None, "nothing is left")
         assert scene.records() == []
-        scene.leave(FUTURE, "a")
+        scene.leave(scene.future, "a")
         scene.delete(scene.name)
         scene.says(f"{scene.dead}/ lies in the bucket {scene.name} (1 objects below", f"until {until}")
         scene.take(f"{scene.dead}/a")
@@ -97,7 +102,7 @@ def test_what_was_left_is_deleted_when_its_lock_has_ended_and_somebody_asks(scen
     neighbour = f"{scene.dead}--b/x"
     with scene.operator():
         scene.made()
-        scene.leave(PAST, "a", "b")
+        scene.leave(scene.past, "a", "b")
         scene.put(neighbour)
         told = scene.looked("MayGo1Of1")
         assert "which has passed" in told
@@ -119,24 +124,24 @@ def has_a_source_entry(scene):
 
 
 def is_used_by_another_cluster(scene):
-    Marks(scene.ours()).claim(Claim("another cluster", created=False, since=NOW))
+    Marks(scene.ours()).claim(Claim("another cluster", created=False, since=scene.now))
 
 
 def is_locked(scene):
-    ledger.keep(scene.ours(), ledger.Left(prefix=scene.dead, locked=1, since=NOW, latest=FUTURE))
+    ledger.keep(scene.ours(), ledger.Left(prefix=scene.dead, locked=1, since=scene.now, latest=scene.future))
 
 
 def has_no_date(scene):
     """A legal hold, which only who put it can lift."""
-    ledger.keep(scene.ours(), ledger.Left(prefix=scene.dead, locked=1, since=NOW))
+    ledger.keep(scene.ours(), ledger.Left(prefix=scene.dead, locked=1, since=scene.now))
 
 
 def was_written_to_since(scene):
-    ledger.keep(scene.ours(), ledger.Left(prefix=scene.dead, locked=1, since=PAST, latest=PAST))
+    ledger.keep(scene.ours(), ledger.Left(prefix=scene.dead, locked=1, since=scene.past, latest=scene.past))
 
 
 def is_held(scene):
-    hold = Hold(nonce="ab12", key="v2/x", reason="the audit", by="a test", created_at=NOW)
+    hold = Hold(nonce="ab12", key="v2/x", reason="the audit", by="a test", created_at=scene.now)
     body = s3_store(replace(scene.there, name=scene.name), f"{scene.dead}/etcd-main")
     documents.put_once(body, keys.hold("ab12"), hold)
 
@@ -156,7 +161,7 @@ def is_held(scene):
 def test_what_may_still_be_wanted_is_not_deleted(scene, lives):
     with scene.operator() as operator:
         scene.made()
-        scene.leave(PAST, "a")
+        scene.leave(scene.past, "a")
         lives(scene)
         scene.annotate(scene.name, **{COLLECT: "true"})
         wait_until(lambda: scene.says_of("ObjectsLeft"), "it was looked at")
