@@ -151,10 +151,10 @@ def test_a_peer_is_who_renewed_a_lease_of_an_extension_for_our_types_elsewhere(f
 
 
 @contextmanager
-def peer(client, namespace):
-    """A Lease as provider-aws renews it."""
+def peer(client, namespace, extension="provider-aws"):
+    """A Lease as an extension renews it."""
     spec = {"holderIdentity": "pod_1", "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
-    name = "provider-aws-leader-election"
+    name = f"{extension}-leader-election"
     client.create(LEASES, {"metadata": {"name": name}, "spec": spec}, namespace)
     try:
         yield
@@ -162,17 +162,22 @@ def peer(client, namespace):
         client.delete(LEASES, name, namespace)
 
 
-def test_beside_a_living_peer_it_does_not_begin_unless_it_is_told_to_take_over(served, tmp_path):
+@pytest.mark.parametrize(
+    ("extension", "type_", "others"), [("provider-aws", "aws", "S3"), ("backup-s3", "S3", "aws")]
+)
+def test_beside_a_living_peer_it_does_not_begin_unless_it_is_told_to_take_over(
+    served, tmp_path, extension, type_, others
+):
     theirs, ours = served.new_namespace(), served.new_namespace()
-    with peer(served.client, theirs):
+    with peer(served.client, theirs, extension):
         with pytest.raises(FencedError) as refused:
-            look(served.client, settings(tmp_path, ours))
+            look(served.client, settings(tmp_path, ours, types=(type_, others)))
         assert refused.value.message == (
-            f"another controller for the same objects is alive: provider-aws in {theirs}"
+            f"another controller for the same objects is alive: {extension} in {theirs}"
         )
         assert "--take-over" in refused.value.hint
-        assert look(served.client, settings(tmp_path, ours, takes_over=True))
-        assert look(served.client, settings(tmp_path, ours, types=("gcp", "S3")))
+        assert look(served.client, settings(tmp_path, ours, types=(type_, others), takes_over=True))
+        assert look(served.client, settings(tmp_path, ours, types=("gcp", others)))
     assert look(served.client, settings(tmp_path, ours))
 
 

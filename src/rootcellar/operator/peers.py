@@ -1,4 +1,4 @@
-"""Whether somebody else's controllers for the same objects live: Gardener's provider extensions.
+"""Whether somebody else's controllers for the same objects live: extensions of Gardener.
 
 What can be seen of one, in whatever namespace Gardener installed it, are two Leases that it renews: that of
 its leader election, `<extension>-leader-election`, and the one by which gardenlet sees that it lives,
@@ -32,9 +32,12 @@ if TYPE_CHECKING:
     from rootcellar.logs import Log
 
 EXTENSIONS: Final = {
-    each: f"provider-{each}" for each in ("alicloud", "aws", "azure", "gcp", "local", "openstack")
+    **{each: f"provider-{each}" for each in ("alicloud", "aws", "azure", "gcp", "local", "openstack")},
+    "S3": "backup-s3",
 }
-"""Extensions by the type that they are for; there is none for S3."""
+"""Extensions by the type that they are for.  That for S3 is metal-stack's (its pkg/s3/types.go), and names its
+Leases as Gardener's own do.
+"""
 _ELECTION: Final = "-leader-election"
 _LIVES: Final = timedelta(minutes=2)
 _LOOK_SECONDS: Final = 60.0
