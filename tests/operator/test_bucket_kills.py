@@ -1,4 +1,4 @@
-"""Processes killed behind each write of a bucket's creation and of its deletion."""
+"""Processes killed behind each write of a bucket's creation, of an order, and of its deletion."""
 
 import signal
 import subprocess
@@ -12,6 +12,7 @@ import pytest
 
 from rootcellar.operator.backupbucket.run import COLLECT, EMPTY, FINALIZER
 from rootcellar.operator.shared import ledger
+from rootcellar.operator.shared.gardener import OPERATION, Ask
 from tests.kube.things import wait_until
 from tests.operator.buckets import Scene
 from tests.stores.places import s3_store
@@ -96,6 +97,32 @@ def test_a_creation_that_is_killed_anywhere_comes_to_its_end(scene, tmp_path, wr
         wait_until(lambda: scene.is_gone(scene.name), "it is gone")
     # Between the bucket and its mark nobody can know any more who made it, and it is kept.
     assert (scene.name in scene.buckets()) == (last == "S3Admin.create")
+
+
+ORDER = [
+    (1, "Writer.patch"),
+    (2, "Writer.patch"),
+    pytest.param(3, "S3Admin.claim", marks=LONG),
+    pytest.param(4, "S3Admin.harden", marks=LONG),
+    pytest.param(5, "Writer.patch", marks=LONG),
+]
+"""Status, annotation, mark, settings, status."""
+
+
+@pytest.mark.parametrize(("writes", "last"), ORDER)
+def test_an_order_is_not_lost_with_a_process_that_is_killed_anywhere(scene, tmp_path, writes, last):
+    with lives(scene, tmp_path) as child:
+        scene.create(scene.name, scene.spec())
+        child.to_the_end()
+        order = {"metadata": {"annotations": {OPERATION: Ask.RECONCILE}}}
+        scene.client.merge_patch(scene.any, scene.name, {**order, "spec": {"providerConfig": {"any": 1}}})
+        assert child.killed_after(writes) == last
+        child.to_the_end()
+    found = scene.get(scene.name)
+    assert "annotations" not in found["metadata"]
+    assert found["status"]["observedGeneration"] == found["metadata"]["generation"] == 2
+    operation = found["status"]["lastOperation"]
+    assert (operation["type"], operation["state"]) == ("Reconcile", "Succeeded")
 
 
 DELETION = [

@@ -78,7 +78,7 @@ class BucketReconciler:
         steps = self._steps(subject.operation, is_check=is_check)
         try:
             # Says first that it has begun, so that an order is not lost with the annotation.
-            subject.take_order()
+            subject.take_order(tell_first=True)
             return run(steps, each)
         except Exception as error:
             self._fail(each, error)
