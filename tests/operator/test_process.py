@@ -18,6 +18,7 @@ from rootcellar.operator.shared.rights import ELECTION, HEARTBEAT
 from testbed.ports import free_port
 from tests.agent.agents import COMMAND
 from tests.deploy.shipped import OPERATOR_RULES, alerts, metrics_in
+from tests.kube.line import WATCH, Line, answer
 from tests.kube.things import wait_until
 from tests.operator.conftest import Kubectl, keys_of
 
@@ -42,7 +43,8 @@ class OperatorProcess:
         return self._log.read_text()
 
     def logged(self):
-        return [json.loads(line) for line in self.text().splitlines() if line.startswith("{")]
+        """Of every line that is whole; one that is no JSON is a fault."""
+        return [json.loads(line) for line in self.text().rpartition("\n")[0].splitlines()]
 
     def said(self, event):
         return [line for line in self.logged() if line["event"] == event]
@@ -159,6 +161,24 @@ def test_a_leader_that_was_stopped_for_too_long_ends_by_itself(scene):
 
     assert "does not lead any more" in leader.text()
     assert follower.process.poll() is None
+
+
+def test_a_watch_that_breaks_is_an_event_of_the_log_as_all_others(scene, served):
+    with Line(served) as line:
+        config = {
+            "current-context": "it",
+            "clusters": [{"name": "it", "cluster": {"server": line.proxy.endpoint}}],
+            "users": [{"name": "it", "user": {}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        }
+        scene.kubeconfig.write_text(json.dumps(config))
+        line.proxy.on(WATCH, answer(b'{"message":"not now"}', 503), times=1)
+        operator = scene.start("one", "--controllers=backupentry", "--no-leader-election")
+        operator.wait_for("note")
+        assert operator.end() == 0
+    note = operator.said("note")[0]
+    assert (note["level"], note["by"]) == ("warning", "kube.reflector")
+    assert "not now" in note["text"]
 
 
 @pytest.mark.parametrize(

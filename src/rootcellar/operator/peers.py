@@ -35,8 +35,8 @@ EXTENSIONS: Final = {
     **{each: f"provider-{each}" for each in ("alicloud", "aws", "azure", "gcp", "local", "openstack")},
     "S3": "backup-s3",
 }
-"""Extensions by the type that they are for.  That for S3 is metal-stack's (its pkg/s3/types.go), and names its
-Leases as Gardener's own do.
+"""Extensions by the type that they are for.  That for S3 is metal-stack's (its pkg/s3/types.go), and names
+its Leases as Gardener's own do.
 """
 _ELECTION: Final = "-leader-election"
 _LIVES: Final = timedelta(minutes=2)

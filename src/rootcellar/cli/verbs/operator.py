@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import uuid
 from datetime import timedelta
@@ -13,7 +14,7 @@ from rootcellar.cli.document import Document
 from rootcellar.cli.values import SECOND
 from rootcellar.errors import ConfigError, UsageError
 from rootcellar.kube import discovery
-from rootcellar.logs import make_log
+from rootcellar.logs import carry_notes, make_log
 
 if TYPE_CHECKING:
     from rootcellar.cli.context import Context
@@ -44,6 +45,7 @@ def run(context: Context) -> int:
     if context.arguments.has(flags.CHECK_CONFIG):
         return _check(context, access, settings)
     log = make_log(context.arguments.need(flags.LOG_FORMAT))
+    carry_notes(log, logging.WARNING)  # below it libraries of clouds tell of each request
     operate(access, settings, log, ready=lambda manager: manager.stop_on_signals())
     return 0
 
