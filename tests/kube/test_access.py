@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from rootcellar.errors import ConfigError
+from rootcellar.errors import ConfigError, KubeUnavailableError
 from rootcellar.kube import kubeconfig
 from rootcellar.kube.access import Access
 from rootcellar.kube.client import KubeClient
@@ -61,6 +62,108 @@ def test_a_certificate_inside_the_file_serves_as_one_beside_it_does(control_plan
     assert isinstance(access.key, bytes)
     with KubeClient(access) as client:
         assert client.version() == control_plane.client.version()
+
+
+@pytest.mark.parametrize("scheme", ["", "HTTPS://"])
+def test_a_server_without_a_scheme_or_with_one_in_capitals_is_spoken_to_by_tls(
+    control_plane, tmp_path, scheme
+):
+    path = control_plane.kubeconfig(tmp_path / "admin")
+    values = yaml.safe_load(path.read_text())
+    cluster = values["clusters"][0]["cluster"]
+    cluster["server"] = cluster["server"].replace("https://", scheme)
+    path.write_text(yaml.safe_dump(values))
+    access = kubeconfig.read([path])
+    assert access.url == control_plane.access.url
+    with KubeClient(access) as client:
+        assert client.version() == control_plane.client.version()
+    with KubeClient(replace(control_plane.access, url=f"HTTPS{access.url[5:]}")) as client:
+        assert client.version() == control_plane.client.version()
+
+
+AUTHORITY = {"certificate-authority": "ca.pem"}
+NO_SCHEME = "has a server that begins neither with https:// nor with http://"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "url"),
+    [
+        ({"server": "it:6443", **AUTHORITY}, {}, "https://it:6443"),
+        ({"server": "it:6443"}, {"client-certificate": "c", "client-key": "k"}, "https://it:6443"),
+        ({"server": "it:6443", "insecure-skip-tls-verify": True}, {}, "https://it:6443"),
+        ({"server": "it:6443"}, {}, None),
+        ({"server": "it:6443/prefix", **AUTHORITY}, {}, None),
+        ({"server": "https:/it:6443", **AUTHORITY}, {}, None),
+        ({"server": "https"}, {}, None),
+        ({"server": "ftp://it", **AUTHORITY}, {}, None),
+        ({"server": "HTTPS://it:6443/prefix/"}, {}, "https://it:6443/prefix"),
+    ],
+)
+def test_a_host_alone_is_spoken_to_by_tls_or_not_at_all(tmp_path, cluster, user, url):
+    path = config(tmp_path / "config", cluster=cluster, user={**user, "token": "t"})
+    if url is None:
+        assert refused(path) == f"{path}: cluster 'it' {NO_SCHEME}"
+    else:
+        assert (kubeconfig.read([path]).url, kubeconfig.read([path]).token) == (url, "t")
+
+
+@pytest.mark.parametrize("user", [{"token": "t"}, {"tokenFile": "t"}])
+def test_a_token_of_a_kubeconfig_is_told_to_nobody_in_the_clear(tmp_path, user):
+    path = config(tmp_path / "config", cluster={"server": "HTTP://localhost:8001"}, user=user)
+    assert kubeconfig.read([path]) == Access("http://localhost:8001")
+
+
+def test_the_name_of_a_certificate_counts_for_nothing_in_the_clear(tmp_path):
+    cluster = {"server": "http://127.0.0.1:1", "tls-server-name": "it"}
+    with pytest.raises(KubeUnavailableError) as caught:
+        KubeClient(kubeconfig.read([config(tmp_path / "config", cluster=cluster)])).version()
+    assert "Connection refused" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://[::1",
+        "https://it:abc",
+        "https://it:64433333",
+        "https://",
+        "https:///it",
+        "https://a b",
+        "https://a..b",
+        "ftp://it",
+        "it:6443",
+    ],
+)
+def test_a_url_that_is_none_is_named_before_anything_is_sent(url):
+    with pytest.raises(ConfigError) as caught:
+        KubeClient(Access(url))
+    assert caught.value.message == f"{url!r} cannot be the URL of an API server"
+    assert caught.value.hint.startswith("https://HOST:PORT and no user")
+
+
+@pytest.mark.parametrize("port", ["6443", "abc"])
+def test_a_url_with_a_password_is_refused_and_not_shown(port):
+    with pytest.raises(ConfigError) as caught:
+        KubeClient(Access(f"https://me:secret@it:{port}"))
+    assert caught.value.message == f"'it:{port}' cannot be the URL of an API server"
+
+
+def test_a_token_that_cannot_be_sent_is_told_and_not_shown(tmp_path):
+    file = tmp_path / "token"
+    file.write_bytes(b"\xff\xfe")
+    for token, where in (
+        ("a\nb", "for http://it"),
+        ("\u20ac", "for http://it"),
+        (file, f"of the file {file}"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            KubeClient(Access("http://it", token=token)).version()
+        assert (
+            caught.value.message
+            == f"the token {where} cannot be sent: it is more than one line, or not ASCII"
+        )
+    file.write_bytes(b"  right \n")
+    assert Access("http://it", token=file).authorization() == {"Authorization": "Bearer right"}
 
 
 def test_a_pod_speaks_to_its_api_server_by_its_token_in_its_namespace(mounted):
@@ -140,11 +243,39 @@ def test_each_thing_that_a_kubeconfig_lacks_is_named(tmp_path):
     assert refused(config(path, contexts=None)) == f"{path} has no context 'it'"
     assert refused(config(path, clusters=[{"name": "other"}])) == f"{path} has no cluster 'it'"
     assert refused(config(path, cluster={"proxy-url": "x"})) == f"{path}: cluster 'it' has no server"
-    wrong = config(path, user={"client-key-data": "%"})
-    assert refused(wrong) == f"{path}: user 'it' has a client-key-data that is no base64"
+    assert refused(config(path, users=5)) == f"{path} has users that are no list"
+    for inline in ("%", "\u00e9"):
+        wrong = config(path, user={"client-key-data": inline})
+        assert refused(wrong) == f"{path}: user 'it' has a client-key-data that is no base64"
     assert refused(config(path, user={"token": 5})) == f"{path}: user 'it' has a token that is no text"
-    made = refused(config(path, user={"exec": {"command": "aws"}}))
-    assert "made by a program (exec): it is not run" in made
+    assert refused(config(path, user={"tokenFile": "a\0b"})).endswith(
+        "user 'it' has a tokenFile that is no text"
+    )
+    named = {"server": "https://it", "tls-server-name": ".it"}
+    assert refused(config(path, cluster=named)) == f"{path}: cluster 'it' has a tls-server-name that is none"
+
+
+def test_what_a_kubeconfig_asks_for_and_we_do_not_do_is_refused(tmp_path):
+    path = tmp_path / "config"
+    for user, why in (
+        ({"exec": {"command": "aws"}}, "has credentials made by a program (exec): it is not run"),
+        (
+            {"auth-provider": {"name": "gcp"}},
+            "has credentials made by a program (auth-provider): it is not run",
+        ),
+        ({"username": "me"}, "has a password (username): it is not sent"),
+        ({"password": "secret"}, "has a password (password): it is not sent"),
+        ({"as": "another"}, "acts as another one (as): that is not done"),
+        ({"as-uid": "1"}, "acts as another one (as-uid): that is not done"),
+        ({"as-groups": ["few"]}, "acts as another one (as-groups): that is not done"),
+        ({"as-user-extra": {"a": ["b"]}}, "acts as another one (as-user-extra): that is not done"),
+    ):
+        assert refused(config(path, user={"token": "t", **user})) == f"{path}: user 'it' {why}"
+    for alone in ("client-certificate", "client-key"):
+        why = "has one of client-certificate and client-key without the other"
+        assert refused(config(path, user={alone: "a.pem"})) == f"{path}: user 'it' {why}"
+    proxied = config(path, cluster={"server": "https://it", "proxy-url": "http://proxy:3128"})
+    assert refused(proxied) == f"{path}: cluster 'it' is behind a proxy (proxy-url): none is used"
 
 
 def test_a_certificate_that_is_none_is_named_before_anything_is_sent(tmp_path):

@@ -38,11 +38,20 @@ class Access:
     is_unverified: bool = False
 
     def authorization(self) -> dict[str, str]:
-        """The header of a request.  Raises ConfigError where the token's file cannot be read."""
+        """The header of a request.  Raises ConfigError where the token's file cannot be read, or is none."""
         if self.token is None:
             return {}
-        text = _read(self.token, "token").decode() if isinstance(self.token, Path) else self.token
-        return {"Authorization": f"Bearer {text.strip()}"}
+        if isinstance(self.token, Path):
+            text, where = _read(self.token, "token").decode("latin-1"), f"of the file {self.token}"
+        else:
+            text, where = self.token, f"for {self.url}"
+        text = text.strip()
+        if not (text.isascii() and text.isprintable()):
+            raise ConfigError(
+                f"the token {where} cannot be sent: it is more than one line, or not ASCII",
+                hint="look whether it is the token alone",
+            )
+        return {"Authorization": f"Bearer {text}"}
 
     def stamp(self) -> tuple[object, ...]:
         """Something that changes when one of the files behind `context` does."""

@@ -9,20 +9,22 @@ import threading
 from contextlib import contextmanager
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import msgspec
 import urllib3
 from urllib3.connection import HTTPConnection
 from urllib3.exceptions import HTTPError
+from urllib3.util import parse_url
 
-from rootcellar.errors import KubeError, KubeUnavailableError
+from rootcellar.errors import ConfigError, KubeError, KubeUnavailableError
 from rootcellar.kube.refusal import refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from urllib3 import BaseHTTPResponse
+    from urllib3.util import Url
 
     from rootcellar.kube.access import Access
 
@@ -32,14 +34,15 @@ _CONNECTIONS = 32
 
 
 class Connection:
-    """For all threads.  `timeout` is seconds without a byte."""
+    """For all threads.  `timeout` is seconds without a byte.  Raises ConfigError for a URL that is none."""
 
     def __init__(self, access: Access, timeout: float) -> None:
         self.url = access.url
         self._access = access
         self._timeout = urllib3.Timeout(connect=min(_CONNECT_SECONDS, timeout), read=timeout)
         self._lock = threading.Lock()
-        self._path = urlsplit(access.url).path.rstrip("/")
+        place = _place(access.url)
+        self._path, self._is_tls = (place.path or "").rstrip("/"), place.scheme == "https"
         self._pool: urllib3.HTTPConnectionPool | None = None
         self._stamp: tuple[object, ...] = ()
 
@@ -112,10 +115,11 @@ class Connection:
         with self._lock:
             stamp = self._access.stamp()
             if self._pool is None or stamp != self._stamp:
-                name = self._access.server_name
-                tls: dict[str, Any] = {"server_hostname": name, "assert_hostname": name} if name else {}
-                if self.url.startswith("https"):
+                tls: dict[str, Any] = {}
+                if self._is_tls:
                     tls["ssl_context"] = self._access.context()
+                    if name := self._access.server_name:
+                        tls |= {"server_hostname": name, "assert_hostname": name}
                 self._pool = urllib3.connection_from_url(self.url, maxsize=_CONNECTIONS, **tls)
                 self._stamp = stamp
             return self._pool
@@ -136,3 +140,18 @@ class Connection:
             raise KubeUnavailableError(
                 f"{self.url}: the Kubernetes API server does not answer: {told}", operation=f"{verb} {path}"
             ) from error
+
+
+def _place(url: str) -> Url:
+    """The parts of an API server's URL, as those see them who connect to it."""
+    try:
+        place = parse_url(url)
+        (place.host or "").encode("idna")
+    except ValueError:
+        place = None
+    if place is None or place.scheme not in ("https", "http") or not place.host or place.auth:
+        raise ConfigError(  # a password may stand before an @
+            f"{url.rpartition('@')[2]!r} cannot be the URL of an API server",
+            hint="https://HOST:PORT and no user, by the kubeconfig's `server` or KUBERNETES_SERVICE_HOST",
+        )
+    return place
