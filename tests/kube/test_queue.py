@@ -204,6 +204,14 @@ def test_another_kind_of_failure_begins_with_its_first_pause(hands):
     assert hands.queue.retry("a", LONG) == 10
 
 
+def test_pauses_grow_also_where_two_kinds_of_failure_take_turns(hands):
+    pauses = [hands.queue.retry("a", pace) for _ in range(20) for pace in (THROTTLED, EXPONENTIAL)]
+    assert pauses[:6] == [1, 0.005, 2, 0.01, 4, 0.02]
+    assert pauses[-2:] == [1000, 1000]
+    hands.queue.forget("a")
+    assert [hands.queue.retry("a", pace) for pace in (THROTTLED, EXPONENTIAL)] == [1, 0.005]
+
+
 @given(st.floats(0, 1, exclude_max=True), st.integers(0, 30))
 def test_the_jitter_shortens_a_pause_by_at_most_a_quarter(chance, times):
     queue = WorkQueue(chance=lambda: chance)

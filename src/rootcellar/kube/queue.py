@@ -11,7 +11,7 @@ import heapq
 import random
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from itertools import count
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -44,7 +44,7 @@ class WorkQueue(Generic[K]):
         self._heap: list[tuple[float, int, K]] = []
         """The same in order, with entries that do not count any more."""
         self._turns = count()
-        self._failures: dict[K, tuple[Pace, int]] = {}
+        self._failures: dict[K, Counter[Pace]] = {}
         self._closed = False
         self.retries = 0
         """How often `retry` was called."""
@@ -68,14 +68,14 @@ class WorkQueue(Generic[K]):
             self._changed.notify()
 
     def retry(self, key: K, pace: Pace = EXPONENTIAL) -> float:
-        """Have it worked on after a pause, which grows until `forget`, and begins anew where the pace is
-        another; the seconds.  Between three quarters and the whole of its length, so that what failed
-        together does not come back together.
+        """Have it worked on after a pause, which grows until `forget`; the seconds.  Each pace has its own
+        count, so that one error between others neither shortens nor lengthens their pauses.  Between three
+        quarters and the whole of its length, so that what failed together does not come back together.
         """
         with self._changed:
-            known, times = self._failures.get(key, (pace, 0))
-            times = times if known == pace else 0
-            self._failures[key] = pace, times + 1
+            counts = self._failures.setdefault(key, Counter())
+            times = counts[pace]
+            counts[pace] += 1
             self.retries += 1
             length = min(pace.longest, pace.first * 2.0 ** min(times, 60))
         seconds = length * (0.75 + self._chance() / 4)
