@@ -192,9 +192,24 @@ def test_a_damaged_object_fails_its_proof_by_name(cli, ok, ebr):
     assert document["passed"] is False
 
 
-def test_all_chains_are_proven(ok, ebr):
-    document = ok("verify", ebr(), "--all", "--output", "json").json
-    assert len(document["proofs"]) == 1
+def test_each_of_all_chains_is_proven_from_its_own_full(cli, ok, ebr):
+    store = ebr()
+    newest = ok("compact", store, "--output", "json").json["key"]
+    proofs = ok("verify", store, "--all", "--output", "json").json["proofs"]
+    # The first chain reaches the second one's full, so a restore of that revision would not read the first.
+    assert [(each["objects"][0], len(each["objects"])) for each in proofs] == [(f"v2/{FULL}", 5), (newest, 1)]
+    assert {each["revision"] for each in proofs} == {294}
+
+    damage(store / "v2" / DELTA)
+    result = cli("verify", store, "--all", "--output", "json")
+    assert (result.code, DELTA in result.err) == (ProofError.exit_code, True)
+    first, second = json.loads(result.out)["proofs"]
+    assert [each["check"] for each in first["findings"] if each["result"] == "failed"] == ["hash"]
+    assert all(each["result"] != "failed" for each in second["findings"])
+    assert [each["proof"]["failed"] for each in ok("ls", store, "--output", "json").json["chains"]] == [
+        ["hash"],
+        [],
+    ]
 
 
 def test_a_single_file_is_proven_and_its_proof_kept_nowhere(ok, ebr):

@@ -27,6 +27,7 @@ from rootcellar.etcd.process import find_etcd
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rootcellar.backup.catalogue.catalogue import Catalogue
     from rootcellar.backup.catalogue.chain import Target
     from rootcellar.backup.restore.plan import RestorePlan
     from rootcellar.cli.arguments import Arguments
@@ -102,18 +103,33 @@ def _plans(context: Context, stack: ExitStack) -> tuple[Store, list[RestorePlan]
         return store, [plan_bare(store.url, planned, _wish(target(arguments), None))], False
     catalogue = read_catalogue(place)
     timeline = arguments.get(flags.TIMELINE)
-    targets = [target(arguments)]
+    wishes = [_wish(target(arguments), timeline)]
     if arguments.has(flags.ALL_CHAINS):
-        number = catalogue.lineage(timeline)[0].timeline
-        targets = [AtRevision(chain.reach) for chain in chains(catalogue, number)]
-        if not targets:
+        wishes = _each_chain(catalogue, timeline)
+        if not wishes:
             raise NothingToRestoreError("there is no backup here", hint="check the store's URL and prefix")
-    plans = [plan_restore(catalogue, place.url, _wish(each, timeline)) for each in targets]
+    plans = [plan_restore(catalogue, place.url, wish) for wish in wishes]
     return place, plans, not arguments.has(flags.NO_RECORD)
 
 
-def _wish(wanted: Target, timeline: int | None) -> Wish:
-    return Wish(wanted, token="proof", timeline=timeline, bump_revision=0, quota=0)  # noqa: S106 - no secret
+def _each_chain(catalogue: Catalogue, timeline: int | None) -> list[Wish]:
+    """A wish for each chain, to its end and from its own full: a chain that goes on into the next one can be
+    had from that one's full too, which is what a restore would take.
+    """
+    found = chains(catalogue, catalogue.lineage(timeline)[0].timeline)
+    fulls = frozenset(chain.full.key for chain in found)
+    return [_wish(AtRevision(each.reach), timeline, without=fulls - {each.full.key}) for each in found]
+
+
+def _wish(wanted: Target, timeline: int | None, without: frozenset[str] = frozenset()) -> Wish:
+    return Wish(
+        wanted,
+        token="proof",  # noqa: S106 - no secret
+        timeline=timeline,
+        bump_revision=0,
+        quota=0,
+        exclude=without,
+    )
 
 
 def _prove(context: Context, store: Store, plan: RestorePlan, checks: frozenset[Check]) -> Proof:
