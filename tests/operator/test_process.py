@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 
@@ -29,14 +30,19 @@ class OperatorProcess:
     def __init__(self, directory, name, scene, *words):
         self.address = f"127.0.0.1:{free_port()}"
         self._log = directory / f"{name}.log"
-        own = ("--classes", scene.class_, "--namespace", scene.namespace, "--listen", self.address)
+        own = ("--namespace", scene.namespace, "--listen", self.address)
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [*COMMAND, "operator", "--types=S3", "--log-format=json", *own, *words],
+                [*COMMAND, "operator", "--log-format=json", *own, *words],
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "KUBECONFIG": str(scene.kubeconfig)},
+                env={
+                    **os.environ,
+                    "KUBECONFIG": str(scene.kubeconfig),
+                    "ROOTCELLAR_TYPES": scene.type,
+                    "PYTHONPATH": os.pathsep.join([str(scene.package), *sys.path]),
+                },
             )
 
     def text(self):
@@ -73,11 +79,22 @@ class OperatorProcess:
 
 
 class Scene(Kubectl):
-    """A namespace with keys of a bucket, and a class that only this test's operators serve."""
+    """A namespace with keys of a bucket, and a type that only this test's operators serve: by a package that
+    is installed for them.
+    """
 
     def __init__(self, control_plane, bucket, directory):
         super().__init__(control_plane, BACKUP_ENTRIES, control_plane.new_namespace())
-        self.class_, self.bucket, self.directory = self.namespace, bucket, directory
+        self.type, self.bucket, self.directory = self.namespace, bucket, directory
+        self.package = directory / "package"
+        about = self.package / "landscape-1.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: landscape\nVersion: 1\n")
+        (about / "entry_points.txt").write_text(f"[rootcellar.types]\n{self.type} = landscape:locate\n")
+        (self.package / "landscape.py").write_text(
+            "from rootcellar.operator.shared.place import located\n\n"
+            "def locate(asked):\n    return located('S3', asked)\n"
+        )
         self.kubeconfig = control_plane.kubeconfig(directory / "kubeconfig")
         self.secret("keys", keys_of(bucket))
         self.processes = []
@@ -89,7 +106,7 @@ class Scene(Kubectl):
     def entry(self, letter):
         """Make one; its name."""
         name = f"shoot--{self.namespace}--{letter}--0a1b"
-        spec = {"type": "S3", "class": self.class_, "region": "r", "bucketName": self.bucket.name}
+        spec = {"type": self.type, "region": "r", "bucketName": self.bucket.name}
         self.create(name, {**spec, "secretRef": {"name": "keys", "namespace": self.namespace}})
         return name
 
@@ -185,6 +202,9 @@ def test_a_watch_that_breaks_is_an_event_of_the_log_as_all_others(scene, served)
     ("words", "told"),
     [
         (["--controllers=etcd"], "there is no controller 'etcd'"),
+        (["--types=S3,AWS", "--check-config"], "there is no provider type 'AWS'"),
+        (["--types=s3"], "known are aws, azure, gcp, openstack, alicloud, local, S3;"),
+        (["--classes=shoots", "--check-config"], "not one of shoot, seed, garden"),
         (["--workers=0"], "nothing would ever be done"),
         (["--leader-election", "--no-leader-election"], "say the opposite"),
     ],
@@ -213,6 +233,6 @@ def test_the_configuration_file_says_what_no_flag_says(scene, tmp_path):
     file.write_text(json.dumps({"operator": written}))
     operator = scene.start("checks", "--check-config", "--config", str(file))
     assert operator.process.wait(60) == 0
-    assert "backupentry of the types S3\n" in operator.text()
-    assert f"of class {scene.class_}\n" in operator.text()
+    assert f"backupentry of the types {scene.type}\n" in operator.text()
+    assert "of class seed\n" in operator.text()
     assert "this process works at once" in operator.text()

@@ -5,6 +5,13 @@ from __future__ import annotations
 from rootcellar.cli import values
 from rootcellar.cli.options import Option, switch
 
+_class = values.choice("shoot", "seed", "garden")
+
+
+def _classes(value: str) -> tuple[str, ...]:
+    return tuple(_class(each) for each in values.names(value))
+
+
 CONTROLLERS = Option(
     "--controllers",
     values.names,
@@ -24,9 +31,9 @@ TYPES = Option(
 )
 CLASSES = Option(
     "--classes",
-    values.names,
+    _classes,
     "CLASS,...",
-    "classes (spec.class) that are served",
+    "classes (spec.class) that are served: shoot, seed, garden",
     env=True,
     setting="operator.classes",
     default="shoot",

@@ -18,6 +18,7 @@ from rootcellar.operator.peers import PeerWatch, peers, refusal
 from rootcellar.operator.preflight import require_kinds, require_rights
 from rootcellar.operator.shared import rights
 from rootcellar.operator.shared.contract import Means
+from rootcellar.operator.shared.place import require_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,11 +62,12 @@ def operate(
 def look(client: KubeClient, settings: OperatorSettings) -> str:
     """Whether an operator could work here, without a write: which cluster it is.
 
-    Raises UsageError for a controller that there is not, ConfigError where a kind is missing,
+    Raises UsageError for a controller or a type that there is not, ConfigError where a kind is missing,
     KubeDeniedError where a right is, FencedError where a peer lives, KubeError where the API server does not
     say.
     """
     contracts = chosen(settings)
+    require_types(settings.types)
     places = {CLUSTER: "", OWN: settings.namespace}
     if settings.ignore_annotation:
         places[rights.WATCHED] = ""

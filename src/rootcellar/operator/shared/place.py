@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -75,7 +75,18 @@ def located(type_: str, asked: Asked) -> Place:
     for found in entry_points(group=GROUP, name=type_):
         locate: Locate = found.load()
         return locate(asked)
-    raise UsageError(
+    raise _unknown(type_)
+
+
+def require_types(types: Iterable[str]) -> None:
+    """Raises UsageError for a type that nobody here knows: an operator for it would serve nothing."""
+    for each in types:
+        if each not in _LOCATE and not entry_points(group=GROUP, name=each):
+            raise _unknown(each)
+
+
+def _unknown(type_: str) -> UsageError:
+    return UsageError(
         f"there is no provider type {type_!r}",
         hint=f"known are {', '.join(_LOCATE)}; a package can add one as an entry point of {GROUP}",
     )
