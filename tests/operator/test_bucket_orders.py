@@ -8,7 +8,7 @@ from rootcellar.operator.backupbucket.run import DRY_RUN
 from tests.kube.things import wait_until
 from tests.operator.buckets import Scene
 from tests.operator.conftest import keys_of
-from tests.stores.proxy import Proxy, refusal
+from tests.stores.proxy import Answer, Proxy, refusal
 
 SOON = timedelta(milliseconds=200)
 
@@ -126,6 +126,43 @@ def test_somebody_else_s_bucket_is_an_error_and_is_left_alone(scene):
             assert found["status"]["lastError"]["codes"] == ["ERR_CONFIGURATION_PROBLEM"]
             assert scene.conditions()["BucketReachable"] == ("False", "SomebodyElses")
             scene.deleted()
+
+
+def test_an_open_bucket_of_somebody_else_with_our_name_is_not_taken(scene):
+    """He would be given every backup.  Who may list his buckets does not find it among them."""
+    scene.s3.put_object(Bucket=scene.there.name, Key="theirs", Body=b"x")
+    none = b"<ListAllMyBucketsResult><Buckets></Buckets></ListAllMyBucketsResult>"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n"
+    with Proxy(int(scene.there.endpoint.rpartition(":")[2])) as proxy:
+        proxy.on(b"GET / HTTP", Answer(head % len(none) + none), times=1000)
+        scene.secret("backup", keys_of(scene.there, endpoint=proxy.endpoint))
+        with scene.operator():
+            scene.create(scene.there.name, scene.spec())
+            found = scene.stands(scene.there.name, "Create", "Error")
+            assert "the bucket is another account's" in found["status"]["lastError"]["description"]
+            assert found["status"]["lastError"]["codes"] == ["ERR_CONFIGURATION_PROBLEM"]
+            conditions = {each["type"]: each["reason"] for each in found["status"]["conditions"]}
+            assert conditions["BucketReachable"] == "SomebodyElses"
+            scene.delete(scene.there.name)
+            wait_until(lambda: scene.is_gone(scene.there.name), "it is gone")
+    listed = scene.s3.list_objects_v2(Bucket=scene.there.name)["Contents"]
+    assert [each["Key"] for each in listed] == ["theirs"], "no mark, no backup"
+
+
+def test_a_bucket_that_is_made_and_cannot_be_marked_at_once_is_ours_all_the_same(scene):
+    """A process that lives knows what it has made: only a killed one leaves a bucket that nobody deletes."""
+    with Proxy(int(scene.there.endpoint.rpartition(":")[2])) as proxy:
+        proxy.on(f"PUT /{scene.name}/_rootcellar".encode(), refusal(503, "SlowDown"), times=1000)
+        scene.secret("backup", keys_of(scene.there, endpoint=proxy.endpoint))
+        with scene.operator():
+            scene.create(scene.name, scene.spec())
+            found = scene.stands(scene.name, "Create", "Error")
+            assert found["status"]["lastError"]["taskID"] == "mark"
+            assert scene.name in scene.buckets()
+            proxy.clear()
+            scene.stands(scene.name, "Create", "Succeeded")
+            scene.deleted()
+    assert scene.name not in scene.buckets()
 
 
 def test_a_missing_secret_leaves_it_processing_and_a_condition_says_why(scene):

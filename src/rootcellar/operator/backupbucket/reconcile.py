@@ -7,7 +7,8 @@ delete      `deletion`.
 
 Killed after any step: the next reconcile begins anew and finds what is done.  The bucket is marked before it
 is hardened and before anything is told, so that from then on it is known who made it; a mark that a killed
-creation did not leave makes the bucket an adopted one, which is kept.  Finalizers come first and go last.
+creation did not leave makes the bucket an adopted one, which is kept.  One without a mark is adopted only
+where it is of our account.  Finalizers come first and go last.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rootcellar.operator.shared.operation import ORDERS, is_ours
 from rootcellar.operator.shared.secrets import SECRETS, Contents
 from rootcellar.operator.shared.status import Finding, sentence
 from rootcellar.operator.shared.subject import Subject
-from rootcellar.stores.admin.values import Claim
+from rootcellar.stores.admin.values import UNKNOWN, Claim
 from rootcellar.stores.admin.values import Outcome as Came
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from rootcellar.operator.backupbucket.leftovers import Leftovers
     from rootcellar.operator.backupbucket.run import BucketSettings
     from rootcellar.operator.shared.subject import Ground
+    from rootcellar.stores.admin.values import BucketState
 
 
 @dataclass(slots=True)
@@ -51,6 +53,10 @@ class BucketReconciler:
     leftovers: Leftovers
     ignore_annotation: bool = False
     _due: dict[Key, float] = field(default_factory=dict)
+    _made: set[str] = field(default_factory=set)
+    """UIDs of those whose bucket this process has made and not marked yet: what fails in between must not
+    have it taken for one that was there before.
+    """
 
     def reconcile(self, key: Key) -> Outcome:
         """Raises what went wrong, after it was told in the status where that is to be."""
@@ -110,7 +116,7 @@ class BucketReconciler:
             Step("credentials", _credentials),
             Step("configuration", _configure),
             Step("bucket", self._create),
-            Step("mark", _mark),
+            Step("mark", self._mark),
             Step("settings", _harden),
             Step("keys", self._rotate),
             Step("generated secret", _generate),
@@ -119,6 +125,7 @@ class BucketReconciler:
         ]
 
     def _forget(self, each: Run) -> None:
+        self._made.discard(each.bucket.metadata.uid)
         self.leftovers.metrics.forget(each.name)
 
     def _fail(self, each: Run, error: Exception) -> None:
@@ -130,22 +137,30 @@ class BucketReconciler:
             each.subject.fail(error)
 
     def _create(self, each: Run) -> None:
+        """Whose a bucket is that is there without our mark, `create` asks: one that somebody else has made
+        with our name, and opened to us, would be given every backup.
+        """
         each.state = each.admin.look()
-        came = Came.ADOPTED
-        if each.state is None:
-            if each.was_there:
-                note = f"the bucket {each.name} was gone, with all that lay in it; it is made anew"
-                each.subject.tell("BucketVanished", "CreateBucket", note, warning=True)
-                self.ground.log.warning("bucket-vanished", bucket=each.name)
-            came = each.admin.create(each.wish(is_ours=True))
+        if each.state is None and each.was_there:
+            note = f"the bucket {each.name} was gone, with all that lay in it; it is made anew"
+            each.subject.tell("BucketVanished", "CreateBucket", note, warning=True)
+            self.ground.log.warning("bucket-vanished", bucket=each.name)
+        if each.state is None or not _has_mark(each.state, each.owner):
+            if each.admin.create(each.wish(is_ours=True)) == Came.CREATED:
+                self._made.add(each.bucket.metadata.uid)
+                each.subject.tell("Created", "CreateBucket", f"the bucket {each.name} was made")
             each.state = each.admin.look()
         if each.state is None:
             raise NotFoundError(
                 f"{each.admin.url} was made and is not to be seen", hint="this is tried again"
             )
-        each.claim = Claim(each.owner, came == Came.CREATED, self.ground.now())
-        if came == Came.CREATED:
-            each.subject.tell("Created", "CreateBucket", f"the bucket {each.name} was made")
+        each.claim = Claim(each.owner, each.bucket.metadata.uid in self._made, self.ground.now())
+
+    def _mark(self, each: Run) -> None:
+        if each.claim is None:
+            raise RuntimeError("the bucket has not been made yet")
+        each.claim = each.admin.claim(each.claim)
+        self._made.discard(each.bucket.metadata.uid)
 
     def _rotate(self, each: Run) -> None:
         """The older key is made anew, the annotation goes, and then the new key is published.
@@ -235,10 +250,8 @@ def _configure(each: Run) -> None:
     each.open()
 
 
-def _mark(each: Run) -> None:
-    if each.claim is None:
-        raise RuntimeError("the bucket has not been made yet")
-    each.claim = each.admin.claim(each.claim)
+def _has_mark(state: BucketState, owner: str) -> bool:
+    return state.claims is not UNKNOWN and any(claim.owner == owner for claim in state.claims)
 
 
 def _harden(each: Run) -> None:
