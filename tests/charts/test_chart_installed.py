@@ -9,7 +9,7 @@ import yaml
 from rootcellar.errors import KubeError, KubeExistsError
 from rootcellar.kube.kinds import untyped
 from rootcellar.kube.rbac import CLUSTER, OWN
-from rootcellar.operator.contracts import CONTRACTS
+from rootcellar.operator.contracts import CONTRACTS, NAMES
 from rootcellar.operator.shared import rights
 from testbed.chart import CHART
 from testbed.crds import CRDS, install
@@ -72,6 +72,11 @@ def test_the_crds_are_where_helm_installs_what_is_missing(helm):
     shown = helm.must("show", "crds", CHART)
     for contract in CONTRACTS:
         assert f"name: {contract.definition.full_name}\n" in shown
+
+
+def test_whoever_installs_it_is_told_what_is_served(helm_there, crds):
+    shown = helm_there.must("install", "new", CHART, "-n", "default", "--dry-run=client")
+    assert f"\nnew-rootcellar serves {', '.join(NAMES)} for the classes shoot.\n" in shown
 
 
 def test_the_operator_may_do_what_each_controller_says_that_it_touches(control_plane, home, elsewhere):
