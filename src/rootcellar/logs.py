@@ -69,8 +69,13 @@ class _Notes(logging.Handler):
 
 
 def carry_notes(log: Log, level: int = logging.INFO) -> None:
-    """Have what libraries and small steps write by `logging` stand in this log, as events `note`."""
-    logging.basicConfig(level=level, format="%(message)s", handlers=[_Notes(log)])
+    """Have what libraries and small steps write by `logging` stand in this log, as events `note`.
+
+    Below INFO only our own: botocore and urllib3 then tell of whole requests and answers, with the keys, the
+    tokens and the backup that are in them.
+    """
+    logging.basicConfig(level=max(level, logging.INFO), format="%(message)s", handlers=[_Notes(log)])
+    logging.getLogger("rootcellar").setLevel(level)
 
 
 def told(error: BaseException) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import signal
@@ -300,6 +301,48 @@ def test_compact_folds_and_copy_copies(ok, at_home, tmp_path, ebr):
     assert "objects copied" in shown
     keys = {info.key for info in FileStore(root).list() if info.key.startswith("v2/")}
     assert {info.key for info in FileStore(tmp_path / "elsewhere").list() if info.key[:3] == "v2/"} == keys
+
+
+def test_the_most_talkative_log_holds_nothing_of_the_backup_and_no_key(
+    command, at_home, tmp_path, ebr, bucket_tls, monkeypatch
+):
+    key = "an encryption key of 32 letters."
+    told = {
+        "accessKeyID": bucket_tls.access_key,
+        "secretAccessKey": bucket_tls.secret_key,
+        "endpoint": bucket_tls.endpoint,
+        "s3ForcePathStyle": "true",
+        "trustedCaCert": bucket_tls.ca.read_text(),
+        "sseCustomerKey": key,
+    }
+    (tmp_path / "s3.json").write_text(json.dumps(told))
+    monkeypatch.setenv("AWS_APPLICATION_CREDENTIALS_JSON", str(tmp_path / "s3.json"))
+    root = tmp_path / at_home[1].partition("=")[2]
+    source = ("--source-storage-provider=Local", f"--source-store-container={root.name}")
+    words = (*source, "--storage-provider=S3", f"--store-container={bucket_tls.name}", "--log-level=5")
+    done = command("etcdbrctl", "copy", *words)
+    assert "objects copied" in done.stdout
+    (full,) = root.glob("v2/Full-*")
+    assert repr(full.read_bytes()[:12])[2:-1] not in done.stderr.replace("\\\\", "\\")  # as the log quotes it
+    assert base64.b64encode(key.encode()).decode() not in done.stderr
+    assert key not in done.stderr
+
+
+def test_only_our_own_parts_tell_more_when_asked_to():
+    said = (
+        "import logging; from rootcellar.logs import carry_notes, make_log\n"
+        "carry_notes(make_log(), logging.DEBUG)\n"
+        "for name in ('rootcellar.agent', 'botocore.endpoint', 'urllib3.connectionpool'):\n"
+        "    logging.getLogger(name).debug('much'), logging.getLogger(name).info('little')\n"
+    )
+    lines = subprocess.run([sys.executable, "-c", said], capture_output=True, check=True, text=True).stderr
+    told = re.findall(r"by=(\S+) text=(\S+)", lines)
+    assert told == [
+        ("agent", "much"),
+        ("agent", "little"),
+        ("botocore.endpoint", "little"),
+        ("urllib3.connectionpool", "little"),
+    ]
 
 
 def test_a_second_site_without_stores_is_refused_rather_than_forgotten(cli):
