@@ -4,7 +4,7 @@ import pytest
 
 from rootcellar.operator.backupbucket.run import DRY_RUN, EMPTY, FINALIZER, KEEP
 from tests.kube.things import wait_until
-from tests.operator.buckets import Scene
+from tests.operator.buckets import GENERATED_IN, Scene
 from tests.operator.conftest import SECRETS
 
 
@@ -76,6 +76,21 @@ def test_credentials_stay_as_long_as_another_bucket_needs_them(scene):
         assert scene.finalizers() == [FINALIZER]
         scene.delete(other)
         wait_until(lambda: scene.is_gone(other), "it is gone")
+    assert scene.finalizers() == []
+
+
+def test_credentials_of_buckets_that_go_together_are_let_go(scene):
+    names = [f"{scene.name}-{number}" for number in range(4)]
+    with scene.operator():
+        for name in names:
+            scene.create(name, scene.spec(type="local"), **{GENERATED_IN: scene.namespace})
+        for name in names:
+            scene.stands(name, "Create", "Succeeded")
+        assert scene.finalizers() == [FINALIZER]
+        for name in names:
+            scene.delete(name)
+        for name in names:
+            wait_until(lambda name=name: scene.is_gone(name), f"{name} is gone")
     assert scene.finalizers() == []
 
 

@@ -7,7 +7,8 @@ it is left behind with an event.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from rootcellar.errors import (
@@ -49,6 +50,8 @@ class Deletion:
     entries: Callable[[str], Iterable[str]]
     others: Callable[[Key], Iterable[Key]]
     removals: Removals
+    _leaving: Lock = field(default_factory=Lock)
+    """See `Subject.let_secret_go`."""
 
     def steps(self) -> list[Step[Run]]:
         """Killed after any: the next reconcile begins anew and finds what is gone.  Finalizers go last, so
@@ -136,8 +139,9 @@ class Deletion:
     def _let_go(self, each: Run) -> None:
         self.removals.forget(each.bucket.metadata.uid)
         each.subject.succeed()
-        each.subject.let_secret_go(self.others)
-        each.subject.let_go()
+        with self._leaving:
+            each.subject.let_secret_go(self.others)
+            each.subject.let_go()
 
 
 def _records(each: Run) -> list[Left]:

@@ -66,6 +66,7 @@ class EntryParting:
     removals: Removals
     metrics: EntryMetrics
     _leaving: Lock = field(default_factory=Lock)
+    """See `Subject.let_secret_go`."""
 
     def migrate(self) -> list[Step[Run]]:
         """No object and no secret is touched."""
@@ -92,7 +93,7 @@ class EntryParting:
         each.subject.succeed()
         self.metrics.forget(each.entry.metadata.name)
         with self._leaving:
-            each.subject.let_secret_go(self._holders)
+            each.subject.let_secret_go(self.others)
             each.subject.let_all_go()
         try:
             each.subject.refresh()
@@ -235,23 +236,10 @@ class EntryParting:
     def _let_go(self, each: Run) -> None:
         each.subject.succeed()
         with self._leaving:
-            each.subject.let_secret_go(self._holders)
+            each.subject.let_secret_go(self.others)
             each.subject.let_go()
         self.removals.forget(each.entry.metadata.uid)
         self.metrics.forget(each.entry.metadata.name)
-
-    def _holders(self, secret: Key) -> Iterable[Key]:
-        """Entries that refer to a secret and are still to be let go of, asked of the API server: two that go
-        together would else wait for each other, each in a cache that has not heard of the other's end.  That
-        is also what `_leaving` is for.
-        """
-        for key in self.others(secret):
-            try:
-                entry = self.ground.client.get(BACKUP_ENTRIES, key.name)
-            except KubeNotFoundError:
-                continue
-            if FINALIZER in entry.metadata.finalizers:
-                yield key
 
 
 def _is_forced(each: Run) -> bool:

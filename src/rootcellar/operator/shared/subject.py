@@ -258,16 +258,29 @@ class Subject(Generic[E]):
     def let_secret_go(self, others: Callable[[Key], Iterable[Key]]) -> None:
         """Take our finalizer off it, read anew: others change secrets at any time.  None there is fine.
 
-        It stays where `others`, the objects of our kind that refer to a secret, has more than this one.
+        It stays where one of `others`, the keys of objects of our kind that refer to a secret, is still to be
+        let go of.  Each is asked of the API server: two that go together would else wait for each other, each
+        in a cache that has not heard of the other's end.  For the same reason the caller lets go of the
+        secret and of the object under one lock.
         """
         reference = self.object.spec.secret_ref
-        if set(others(Key(reference.namespace, reference.name))) - {self.key}:
+        if any(self._is_held(key) for key in others(Key(reference.namespace, reference.name))):
             return
         try:
             seen = self.secret()
         except KubeNotFoundError:
             return
         self.ground.writer.remove_finalizer(SECRETS, seen.key, self._finalizer, seen.raw)
+
+    def _is_held(self, key: Key) -> bool:
+        """Whether another object waits for us before it goes."""
+        if key == self.key:
+            return False
+        try:
+            other = self.ground.client.get(self.kind, key.name, key.namespace)
+        except KubeNotFoundError:
+            return False
+        return self._finalizer in other.metadata.finalizers
 
 
 @dataclass(frozen=True, slots=True)
