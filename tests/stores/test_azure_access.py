@@ -13,10 +13,11 @@ from rootcellar.stores import AMBIENT, Backoff, DirectoryCredentials, FileCreden
 from rootcellar.stores.azure import identity
 from rootcellar.stores.azure.options import PUBLIC
 from rootcellar.stores.azure.signing import VERSION
+from rootcellar.stores.wire import Request, Wire
 from testbed.azurite import ACCOUNT, KEY, Container
 from testbed.ports import free_port
 from tests.stores.clouds import Rerouted, Values, azure_store
-from tests.stores.fake_clouds import FakeTokens, as_json
+from tests.stores.fake_clouds import FakeService, FakeTokens, as_json
 from tests.stores.places import keys_of
 from tests.stores.proxy import Proxy
 from tests.stores.scripts import run_script
@@ -103,6 +104,22 @@ def test_a_sas_lets_in_and_is_never_told(container):
     with pytest.raises(TransientError) as caught:
         nobody.stat("a")
     assert "sig=" not in str(caught.value)
+
+
+class OddHeaders(FakeService):
+    """As a proxy may have it: a line that is no header, and one with a secret behind it."""
+
+    def answer(self, method, path, query, headers, body):
+        del method, path, query, headers, body
+        return 200, {"Connection": "close", "X Odd ": "a proxy's", "X-Auth-Token": "the-token"}, b"body"
+
+
+def test_no_address_and_no_header_of_an_odd_answer_is_logged(caplog):
+    with OddHeaders() as fake:
+        request = Request("GET", f"{fake.endpoint}/c/a?sv=1&sig=the-signature", "get", "azure://a/c/a")
+        assert Wire().send(request).status == 200
+    assert "the-signature" not in caplog.text
+    assert "the-token" not in caplog.text
 
 
 def test_a_sas_for_reading_only_does_not_write(container):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import re
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse, IncompleteRead
@@ -33,6 +34,10 @@ CHUNK = 1 << 18
 
 _CONNECTIONS = 32
 _SIGNATURE = re.compile(r"\b(sig|upload_id)=[^&\s'\")]+")
+
+# Of an answer with a line that is no header it warns with the whole address, which may hold a signature, and
+# with the lines behind that one, which may hold a token.
+logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
