@@ -342,6 +342,28 @@ def test_hangup_reads_the_configuration_again(agents, scene, url):
     proven(scene)
 
 
+def test_a_store_that_cannot_be_opened_at_a_reload_leaves_everything_as_it_was(agents, scene, url, tmp_path):
+    """Above all retention: rules for the other store must not be carried out in this one."""
+    agent = agents.start([scene.member.endpoint], url)
+    agent.wait_reached(scene.write(3))
+    before = agent.ask()
+    agent.config.write_text(
+        f"stores: [{{name: other, url: 's3://other/x?region=eu', retention: {{limit: 1}},"
+        f" credentials: {{dir: '{tmp_path / 'missing'}'}}}}]\n"
+        f"etcd: {{endpoints: ['{scene.member.endpoint}']}}\n"
+        f"schedules: {{delta: {{every: 1h}}, prune: {{cron: '* * * * *'}}}}\n"
+        f"agent: {{poll: 1s, state-dir: '{agent.state}'}}\n"
+    )
+    agent.signal(signal.SIGHUP)
+    agent.wait_logged("reload-failed")
+    agent.wait_logged("session", count=2)
+    after = agent.ask()
+    for name in ("store", "expectedIntervals"):
+        assert after[name] == before[name]
+    assert "prune" not in {each["name"] for each in after["schedules"]}
+    agent.wait_reached(scene.write(3))
+
+
 def test_check_config_asks_nobody(agents, url):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -114,7 +114,7 @@ class Agent:
         ):
             with suppress(RuntimeError):  # not in the main thread
                 loop.add_signal_handler(number, act)
-        self._open()
+        self._open(self.settings)
         async with Server(self) as server:
             path = doorway.write(self.settings.state_dir, server.doorway(self.store_url or ""))
             self.log.info(
@@ -145,14 +145,13 @@ class Agent:
     async def _renew(self) -> None:
         try:
             settings = await in_thread("load", self._load)
-            before = self.settings, self._client, self._source, self._store
-            self.settings = replace(settings, http=self.settings.http, state_dir=self.settings.state_dir)
-            self._open()
+            before = self._client, self._source
+            self._open(replace(settings, http=self.settings.http, state_dir=self.settings.state_dir))
         except (RootcellarError, OSError) as error:
             self.board.fault(Fault.CONFIG, f"the configuration cannot be read again: {error}")
             self.log.warning("reload-failed", **told(error))
             return
-        for client in before[1:3]:
+        for client in before:
             if client is not None:
                 client.close()
         self.board.clear(Fault.CONFIG)
@@ -163,17 +162,23 @@ class Agent:
             )
         self.log.info("reloaded")
 
-    def _open(self) -> None:
-        settings = self.settings
-        self._client = settings.open_client()
-        self._source = settings.open_source() if settings.open_source is not None else None
-        self._store = MeteredStore(settings.open_store(), self.meter) if settings.open_store else None
-        self.store_url = self._store.url if self._store is not None else None
+    def _open(self, settings: Settings) -> None:
+        """Open everything that they name, and go by them.  Where something cannot be opened, all stays as it
+        was: rules for one store must never be carried out in another.
+        """
+        stamp = _stamp(settings.files)  # before they are read, so that no change in between is missed
+        with ExitStack() as opened:
+            client = opened.enter_context(settings.open_client())
+            source = opened.enter_context(settings.open_source()) if settings.open_source else None
+            store = MeteredStore(settings.open_store(), self.meter) if settings.open_store else None
+            opened.pop_all()
+        self.settings, self._stamp = settings, stamp
+        self._client, self._source, self._store = client, source, store
+        self.store_url = store.url if store is not None else None
         self.reached = {
             each.name: self.reached.get(each.name) or Reached(each.name, each.url)
             for each in settings.mirrors
         }
-        self._stamp = _stamp(settings.files)
 
     def _close(self) -> None:
         for client in (self._client, self._source):
