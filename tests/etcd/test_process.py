@@ -95,6 +95,18 @@ def test_a_member_that_cannot_start_says_why(newest, tmp_path):
         with pytest.raises(EtcdError, match="ended while starting") as caught:
             member.wait_ready(client)
         assert str(tmp_path / "data") in caught.value.message
+        assert member.ended() > 0
+        assert str(tmp_path / "data") in member.last_words
+        assert "\n" not in member.last_words
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_member_that_a_signal_ended_tells_which(newest, tmp_path, number):
+    with EtcdProcess(newest, tmp_path / "data") as member, EtcdClient([member.client_url]) as client:
+        member.wait_ready(client)
+        assert member.ended() is None
+        os.kill(member.pid, number)
+        assert member.ended(within=30) == -number
 
 
 def test_a_member_without_quorum_is_not_ready(newest, tmp_path):

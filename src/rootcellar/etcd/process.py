@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _TAIL_LINES = 40
 _LINE_LIMIT = 2000
 _POLL = 0.05
+# How etcd tells what it cannot go on for: its log, Go's runtime, and 3.4's log.
+_FATAL = re.compile(r'^panic: |^fatal error: |"level":"(?:panic|fatal)"|^\S+ \S+ C \| ')
 
 # Runs in the child before etcd does.  A parent that died before the prctl sends no signal, hence the look.
 _TRAMPOLINE = """
@@ -140,6 +143,7 @@ class EtcdProcess:
         self._process: subprocess.Popen[str] | None = None
         self._launched, self._exited = threading.Event(), threading.Event()
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._last_words = ""
         self._failure: OSError | None = None
 
     def start(self, *, initial_cluster: str | None = None, existing: bool = False) -> Self:
@@ -149,6 +153,7 @@ class EtcdProcess:
         """
         self._launched, self._exited = threading.Event(), threading.Event()
         self._tail.clear()
+        self._last_words = ""
         command = [
             str(self.binary.path),
             f"--name={self.name}",
@@ -191,6 +196,8 @@ class EtcdProcess:
             assert process.stderr is not None  # noqa: S101  it was asked for above
             for line in process.stderr:
                 self._tail.append(line.rstrip()[:_LINE_LIMIT])
+                if not self._last_words and _FATAL.search(line):
+                    self._last_words = _told(line)
         self._exited.set()
 
     @property
@@ -202,10 +209,21 @@ class EtcdProcess:
     def running(self) -> bool:
         return self._process is not None and not self._exited.is_set()
 
+    def ended(self, *, within: float = 0) -> int | None:
+        """Its exit code once it has ended, for which so many seconds are waited; below zero a signal's."""
+        if self._process is None or not self._exited.wait(within):
+            return None
+        return self._process.returncode
+
     @property
     def output(self) -> str:
         """The last lines it wrote to stderr."""
         return "\n".join(list(self._tail))
+
+    @property
+    def last_words(self) -> str:
+        """What it says it cannot go on for, in a line; else the last line it wrote."""
+        return self._last_words or (self._tail[-1] if self._tail else "it said nothing")
 
     def wait_ready(self, client: EtcdClient, *, timeout: float = 60) -> None:
         """Return once `client` gets a linearizable answer from this member.
@@ -258,3 +276,13 @@ class EtcdProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _told(line: str) -> str:
+    """The telling part of a line of etcd's log, or of a panic."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return _FATAL.sub("", line).strip()[:_LINE_LIMIT]
+    told = [str(entry[name]) for name in ("msg", "error") if name in entry]
+    return ": ".join(told)[:_LINE_LIMIT]
