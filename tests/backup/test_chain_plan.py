@@ -496,9 +496,10 @@ def test_the_last_proven_revision_is_that_of_the_newest_replay():
         (),
         (Finding(Check.REPLAYED, Result.FAILED, "HashKV differs"),),
         (Finding(Check.REPLAYED, Result.SKIPPED), Finding(Check.STRUCTURE, Result.PASSED)),
+        (Finding(Check.REPLAYED, Result.PASSED), Finding(Check.BOOTED, Result.FAILED, "etcd ended over it")),
     ],
 )
-def test_what_was_not_replayed_is_not_proven(findings):
+def test_what_was_not_replayed_or_failed_is_not_proven(findings):
     base = full(10)
     assert recovery_window(history(base), (proof(base, revision=10, findings=findings),), 1).proof is None
 

@@ -424,7 +424,7 @@ def recovery_window(history: History, proofs: Sequence[Proof], timeline: int) ->
 
 
 def _is_held(proof: Proof, there: dict[str, Snapshot]) -> bool:
-    if not (proof.passed(Check.REPLAYED) or proof.passed(Check.BOOTED)):
+    if proof.failed is not None or not (proof.passed(Check.REPLAYED) or proof.passed(Check.BOOTED)):
         return False
     for link in proof.objects:
         snapshot = there.get(link.key)
