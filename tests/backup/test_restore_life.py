@@ -173,6 +173,31 @@ def test_leases_hold_their_keys_and_take_them_along_when_they_end(etcd, etcd_lin
     member.wait_until(lambda: {kv.key for kv in copy.range(*ALL_KEYS).kvs} == left, "without ended leases")
 
 
+def test_a_key_of_a_full_that_is_cut_back_still_ends_with_its_lease(etcd, etcd_line, store, clients):
+    source = Source(clients(etcd.start(etcd_line)), store)
+    client = source.client
+    ended, lasting, unused = (client.lease_grant(ttl) for ttl in (20, 5000, 30))
+    client.put(b"leader", b"", lease=ended)
+    client.put(b"let-go", b"", lease=unused)
+    client.put(b"let-go", b"")
+    revision = client.put(b"kept", b"", lease=lasting).revision
+    client.lease_revoke(ended)
+    client.lease_revoke(unused)
+    source.full()
+
+    member = etcd.make(etcd_line)
+    plan = plan_of(store, revision, members=[f"{member.name}={member.peer_url}"])
+    plan = msgspec.structs.replace(plan, lease_ttls={ended: 2})
+    restored = restore(plan, store, {member.name: member.data_dir})
+    member.start()
+
+    assert (restored.leases_created, restored.leases_of_unknown_ttl) == (1, 0)
+    copy = clients(member)
+    left = {b"let-go", b"kept"}
+    member.wait_until(lambda: {kv.key for kv in copy.range(*ALL_KEYS).kvs} == left, "without the ended lease")
+    assert copy.leases() == (lasting,)
+
+
 def fill(client):
     for number in range(100):
         client.put(b"%d" % number, bytes(100_000))

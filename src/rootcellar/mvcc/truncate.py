@@ -5,9 +5,10 @@ Possible for every revision at or above the file's last compaction, since all ro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rootcellar.errors import NothingToRestoreError
+from rootcellar.mvcc.history import Keyspace
 from rootcellar.mvcc.meta import StoreMeta
 from rootcellar.mvcc.removal import remove_rows
 
@@ -15,10 +16,21 @@ if TYPE_CHECKING:
     from rootcellar.bolt.append import Transaction
 
 
-def truncate_after(transaction: Transaction, revision: int) -> int:
-    """Remove all rows above `revision`; how many.  Leases, users and members stay as they are.
+class Truncated(NamedTuple):
+    """How many rows went, and the ids of the leases that keys which live now are attached to.
 
-    Commit with `both_metas`.  Raises NothingToRestoreError when the file was compacted above `revision`;
+    A lease that ended after that revision is gone from the file, and etcd keeps a key for ever whose lease it
+    does not know.
+    """
+
+    rows: int
+    leases: set[int]
+
+
+def truncate_after(transaction: Transaction, revision: int) -> Truncated:
+    """Remove all rows above `revision`.  Leases, users and members stay as they are.
+
+    Commit with `both_metas`.  Memory: some 100 bytes beside each live key.  Raises NothingToRestoreError when the file was compacted above `revision`;
     BoltError, RecordError, OSError.
     """
     meta = StoreMeta.read(transaction.reader)
@@ -28,4 +40,6 @@ def truncate_after(transaction: Transaction, revision: int) -> int:
             f"(compacted at {meta.compact_revision})",
             hint="choose an older full, or a later revision",
         )
-    return remove_rows(transaction, lambda rows: rows.mains > revision)
+    live = Keyspace(transaction.reader, min(revision, meta.revision)).live()
+    leases = {lease for entry in live if (lease := entry.record.lease)}
+    return Truncated(remove_rows(transaction, lambda rows: rows.mains > revision), leases)

@@ -234,6 +234,17 @@ def set_aside(data_dir: Path, now: datetime) -> Path | None:
     return found
 
 
+def remove_blank(data_dir: Path) -> None:
+    """Delete `member`, if there is one, which holds nothing that anybody wrote.
+
+    Raises TargetError (an etcd runs on it), OSError.
+    """
+    member = data_dir / MEMBER
+    if member.exists():
+        refuse_running_etcd(data_dir)
+        _discard(data_dir, member)
+
+
 def quarantines(data_dir: Path) -> list[tuple[datetime, Path]]:
     """The old members kept in a data directory with the times they were taken aside, oldest first."""
     top = data_dir / QUARANTINE

@@ -196,7 +196,7 @@ def _warnings(chain: ChainPlan, cut: int | None) -> tuple[str, ...]:
     if cut is not None:
         told.append(
             f"no chain ends at revision {cut}: the full at {chain.full.last} is cut back to it, "
-            f"and keeps that full's users, roles and leases"
+            f"and keeps that full's users and roles; leases that ended since then begin anew"
         )
     elif chain.steps:
         told.append(f"users and roles are those of the full, taken {_moment(chain.full.ended_at)}")

@@ -251,8 +251,8 @@ def _build(
             versions.of_file(source.storage_version, source.cluster_version, has_term=source.term > 0),
         )
         if plan.upto is not None and plan.upto < source.revision:
-            truncate_after(transaction, plan.upto)
-            applied = Applied(revision=plan.upto)
+            truncated = truncate_after(transaction, plan.upto)
+            applied = Applied(revision=plan.upto, leases=truncated.leases)
         else:
             applied = apply_deltas(
                 transaction, pieces, compact_revision=plan.compact_revision, progress=progress
