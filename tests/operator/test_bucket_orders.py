@@ -73,6 +73,20 @@ def test_a_check_mends_drift_and_writes_nothing(scene):
         assert scene.get(scene.name)["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
+def test_a_dry_run_that_was_taken_back_is_followed_by_checks(scene):
+    with scene.operator(again=SOON) as operator:
+        scene.made()
+        hardened = rules(scene)
+        scene.annotate(scene.name, **{DRY_RUN: "true"})
+        wait_until(lambda: scene.conditions().get("Planned") == ("True", "DryRun"), "the plan")
+        scene.s3.delete_bucket_lifecycle(Bucket=scene.name)
+        further(operator)
+        assert rules(scene) is None
+        scene.annotate(scene.name, **{DRY_RUN: None})
+        wait_until(lambda: rules(scene) == hardened, "the rule is put back")
+        wait_until(lambda: "Planned" not in scene.conditions(), "nothing is planned any more")
+
+
 def test_a_check_does_not_carry_out_what_nobody_has_ordered_yet(scene):
     with scene.operator(again=SOON) as operator:
         scene.made()

@@ -191,11 +191,9 @@ class BucketReconciler:
         return self._again(each.subject.key)
 
     def _again(self, key: Key) -> Outcome:
+        """Who returns Done instead ends the checks: the queue forgets a key's time when it hands it out."""
         after = self.settings.again.total_seconds() * random.uniform(0.9, 1.0)  # noqa: S311  not all at once
-        now = time.monotonic()
-        due = self._due.get(key, now)
-        # One that is due sooner stays in the queue.
-        self._due[key] = min(due, now + after) if due > now else now + after
+        self._due[key] = time.monotonic() + after
         return Requeue(after)
 
     # what would be done
@@ -212,7 +210,9 @@ class BucketReconciler:
             finding = Finding(PLANNED, ConditionStatus.TRUE, "DryRun", text)
         each.subject.find([finding])
         each.subject.tell(finding.reason, "DryRun", finding.message)
-        return Done()
+        if each.subject.operation == OperationType.DELETE:  # which goes on when the annotation goes
+            return Done()
+        return self._again(each.subject.key)
 
     def _planned(self, each: Run) -> str:
         state = each.admin.look()
