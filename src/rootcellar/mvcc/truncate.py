@@ -30,8 +30,8 @@ class Truncated(NamedTuple):
 def truncate_after(transaction: Transaction, revision: int) -> Truncated:
     """Remove all rows above `revision`.  Leases, users and members stay as they are.
 
-    Commit with `both_metas`.  Memory: some 100 bytes beside each live key.  Raises NothingToRestoreError when the file was compacted above `revision`;
-    BoltError, RecordError, OSError.
+    Commit with `both_metas`.  Memory: some 100 bytes beside each live key.  Raises NothingToRestoreError when
+    the file was compacted above `revision`; BoltError, RecordError, OSError.
     """
     meta = StoreMeta.read(transaction.reader)
     if revision < meta.compact_revision:
