@@ -13,7 +13,7 @@ import pytest
 from rootcellar.errors import KubeDeniedError, KubeError, KubeGoneError, KubeUnavailableError
 from rootcellar.kube.client import KubeClient
 from rootcellar.kube.discovery import in_cluster
-from rootcellar.kube.kinds import LEASES, Key, untyped
+from rootcellar.kube.kinds import LEASES, Key, heads, untyped
 from rootcellar.kube.reflector import Pace, Reflector
 from testbed.kubernetes import NAMESPACES
 from tests.agent.agents import wait_until
@@ -414,10 +414,11 @@ def test_after_a_restart_of_the_api_server_what_etcd_has_forgotten_is_seen_all_t
     agrees(reflector, mirror, admin, namespace)
     assert names(reflector.cache.keys()) == ["n0", "n1", "n3", "n4", "n9"]
     assert reflector.tally.lists == 2, "the real 410"
-    watch = admin.watch(LEASES, namespace, resource_version=before, seconds=5, idle=10)
-    with watch, pytest.raises(KubeGoneError) as caught:
-        list(watch)
-    assert "too old resource version" in caught.value.message
+    for kind in (LEASES, heads(LEASES)):
+        watch = admin.watch(kind, namespace, resource_version=before, seconds=5, idle=10)
+        with watch, pytest.raises(KubeGoneError) as caught:
+            list(watch)
+        assert "too old resource version" in caught.value.message
 
 
 def test_after_any_faults_the_cache_is_what_a_list_says(line, admin, namespace, follow):

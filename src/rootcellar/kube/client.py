@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct, field
 
 from rootcellar.errors import KubeError
-from rootcellar.kube.connection import Connection
+from rootcellar.kube.connection import JSON, Connection
 from rootcellar.kube.watch import Watch
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class KubeClient:
 
     def get_raw(self, kind: Kind[Any], name: str, namespace: str = "") -> bytes:
         """One object as it came, with all its fields.  Raises KubeNotFoundError."""
-        return self._connection.ask("GET", kind.path(namespace, name), "get")
+        return self._connection.ask("GET", kind.path(namespace, name), "get", accept=_accept(kind))
 
     def list(
         self,
@@ -125,7 +125,9 @@ class KubeClient:
         """One page, undecoded; of 0 objects means all at once.  Raises as `list` does."""
         limit = str(page) if page else ""
         query = {"labelSelector": labels, "fieldSelector": fields, "limit": limit, "continue": more}
-        answer = self._connection.ask("GET", kind.path(namespace), "list", query)
+        answer = self._connection.ask(
+            "GET", kind.path(namespace), "list", query, accept=_accept(kind, "List")
+        )
         found = _decoded(answer, _Listed, kind.plural)
         if not found.metadata.resource_version:  # valid JSON, but of whom?
             raise _unreadable(kind.plural, "a list without a resourceVersion")
@@ -156,7 +158,7 @@ class KubeClient:
             "fieldSelector": fields,
             "timeoutSeconds": str(seconds),
         }
-        response = self._connection.open(path, "watch", query, timeout=idle)
+        response = self._connection.open(path, "watch", query, timeout=idle, accept=_accept(kind))
         return Watch(response, path, self._connection.translated)
 
     # writing
@@ -249,6 +251,11 @@ class KubeClient:
         """The server's, such as v1.34.4."""
         answer = self._connection.ask("GET", "/version", "version")
         return str(_decoded(answer, dict[str, Any], "version")["gitVersion"])
+
+
+def _accept(kind: Kind[Any], form: str = "") -> str:
+    """The form of an answer, as the metadata client of client-go asks for it."""
+    return f"{JSON};as=PartialObjectMetadata{form};g=meta.k8s.io;v=v1" if kind.is_bare else JSON
 
 
 def _decoded(answer: bytes, what: type[T], where: str) -> T:

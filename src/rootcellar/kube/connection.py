@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from rootcellar.kube.access import Access
 
+JSON = "application/json"
 _CONNECT_SECONDS = 5.0
 _CONNECTIONS = 32
 """Kept open: those of an operator's workers and of its watches."""
@@ -61,21 +62,24 @@ class Connection:
         query: Mapping[str, str] | None = None,
         *,
         body: Mapping[str, Any] | bytes | None = None,
-        form: str = "application/json",
+        form: str = JSON,
+        accept: str = JSON,
     ) -> bytes:
-        """The body of the answer.  Raises KubeError, and ConfigError where a file of the access cannot be
-        read.
+        """The body of the answer; `form` is what is sent, `accept` what is to come.  Raises KubeError, and
+        ConfigError where a file of the access cannot be read.
         """
         content = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
-        headers = {} if body is None else {"Content-Type": form}
+        headers = {"Accept": accept} if body is None else {"Accept": accept, "Content-Type": form}
         return self._answer(method, path, verb, query or {}, content, headers).data
 
-    def open(self, path: str, verb: str, query: Mapping[str, str], *, timeout: float) -> BaseHTTPResponse:
+    def open(
+        self, path: str, verb: str, query: Mapping[str, str], *, timeout: float, accept: str = JSON
+    ) -> BaseHTTPResponse:
         """An answer that is still coming; close it.  `timeout` is for what comes after its head.
 
         Raises as `ask` does.
         """
-        response = self._answer("GET", path, verb, query, None, {}, is_stream=True)
+        response = self._answer("GET", path, verb, query, None, {"Accept": accept}, is_stream=True)
         if isinstance(under := response.connection, HTTPConnection) and under.sock is not None:
             under.sock.settimeout(timeout)
         return response
@@ -92,7 +96,7 @@ class Connection:
         is_stream: bool = False,
     ) -> BaseHTTPResponse:
         asked = urlencode({name: value for name, value in query.items() if value})
-        always = {"User-Agent": "rootcellar", "Accept": "application/json", **self._access.authorization()}
+        always = {"User-Agent": "rootcellar", **self._access.authorization()}
         pool = self._connections()
         with self.translated(verb, path):
             response = pool.urlopen(

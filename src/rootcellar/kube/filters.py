@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from rootcellar.kube.cache import Change
-from rootcellar.kube.kinds import Key, Meta
+from rootcellar.kube.kinds import Head, Key
 
 if TYPE_CHECKING:
     from rootcellar.kube.cache import Cache
-    from rootcellar.kube.kinds import Kind
+    from rootcellar.kube.kinds import Kind, Meta
 
 T = TypeVar("T")
 
@@ -26,15 +26,11 @@ Filter = Callable[[Change], bool]
 Mapper = Callable[[Change], Iterable[Key]]
 
 
-class _Head(Struct, frozen=True):
-    metadata: Meta = field(default_factory=Meta)
-
-
 class _Rest(Struct, frozen=True):
     status: Any = None
 
 
-_head = msgspec.json.Decoder(_Head)
+_head = msgspec.json.Decoder(Head)
 _rest = msgspec.json.Decoder(_Rest)
 
 

@@ -17,13 +17,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """One kind under its plural name.  `group` is empty for the oldest; `type` is what objects become."""
+    """One kind under its plural name.  `group` is empty for the oldest; `type` is what objects become.
+    `is_bare`: the API server is asked for the metadata of objects alone.
+    """
 
     group: str
     version: str
     plural: str
     type: type[T]
     is_namespaced: bool = True
+    is_bare: bool = False
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Of an object, or without a name of all; without a namespace of all namespaces.
@@ -78,6 +81,12 @@ class Meta(Struct, frozen=True, rename="camel", kw_only=True):
         return Key(self.namespace, self.name)
 
 
+class Head(Struct, frozen=True, kw_only=True):
+    """What every object has."""
+
+    metadata: Meta = field(default_factory=Meta)
+
+
 class LeaseSpec(Struct, frozen=True, rename="camel", kw_only=True):
     """`renew_time` is RFC 3339 with microseconds, in UTC."""
 
@@ -93,6 +102,11 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 
 LEASES = Kind("coordination.k8s.io", "v1", "leases", Lease)
+
+
+def heads(kind: Kind[Any]) -> Kind[Head]:
+    """The same objects without what is in them (PartialObjectMetadata of meta/v1), to be read alone."""
+    return Kind(kind.group, kind.version, kind.plural, Head, kind.is_namespaced, is_bare=True)
 
 
 def untyped(group: str, version: str, plural: str, *, is_namespaced: bool = True) -> Kind[dict[str, Any]]:

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rootcellar.errors import FencedError
 from rootcellar.kube.client import KubeClient
@@ -20,6 +20,7 @@ from rootcellar.kube.events import Events
 from rootcellar.kube.gauges import Gauges
 from rootcellar.kube.http import HealthServer
 from rootcellar.kube.metrics import Metrics
+from rootcellar.kube.reflector import Reflector
 from rootcellar.kube.writes import Writer
 
 if TYPE_CHECKING:
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
     from rootcellar.kube.access import Access
     from rootcellar.kube.controller import Controller
     from rootcellar.kube.election import Terms
-    from rootcellar.kube.reflector import Reflector
+    from rootcellar.kube.kinds import Kind
     from rootcellar.logs import Log
+
+T = TypeVar("T")
 
 GRACE = 25.0
 """Seconds that reconciles under way have at an orderly end; kubelet waits 30 for a pod."""
@@ -61,6 +64,7 @@ class Manager:
         self.controllers: list[Controller] = []
         self.reflectors: dict[str, Reflector[Any]] = {}
         self._identity, self._log, self._grace, self._abort = identity, log, grace, abort
+        self._shared: dict[Kind[Any], Reflector[Any]] = {}
         self._events: list[Events] = []
         self._woken, self._stopping = threading.Event(), threading.Event()
         self._is_ending = False
@@ -89,6 +93,12 @@ class Manager:
         while name in self.reflectors:
             name, number = f"{reflector.kind.plural}-{number}", number + 1
         self.reflectors[name] = reflector
+
+    def reflector(self, kind: Kind[T]) -> Reflector[T]:
+        """One of all objects of a kind, the same for all controllers that ask for it."""
+        if kind not in self._shared:
+            self._shared[kind] = Reflector(self.client, kind)
+        return self._shared[kind]
 
     def writer(self, manager: str) -> Writer:
         """The writes of a controller, under the name of its field manager."""

@@ -16,7 +16,7 @@ from rootcellar.kube.filters import (
     reference,
     users,
 )
-from rootcellar.kube.kinds import Key
+from rootcellar.kube.kinds import Key, heads
 from rootcellar.kube.reflector import Reflector
 from rootcellar.operator.backupbucket.deletion import Deletion, stranger
 from rootcellar.operator.backupbucket.leftovers import Leftovers, Named
@@ -71,8 +71,7 @@ def add_bucket_controller(
     )
     watches = [Watch(buckets, asks(settings, ignore_annotation=ignore_annotation))]
     if ignore_annotation:
-        secrets = Reflector(manager.client, SECRETS)
-        watches.append(Watch(secrets, keys=users(buckets.cache, _SECRET)))
+        watches.append(Watch(manager.reflector(heads(SECRETS)), keys=users(buckets.cache, _SECRET)))
     controller = Controller(NAME, reconciler.reconcile, watches, workers=workers)
     manager.add(controller)
     return controller
