@@ -236,3 +236,17 @@ def test_scratch_space_is_left_as_it_was(ok, ebr, tmp_path):
     scratch.mkdir()
     ok("keys", ebr(), "--scratch", scratch)
     assert list(scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("seconds", [1795333080000, 2**63 - 1], ids=["milliseconds", "the most"])
+def test_a_name_beyond_all_calendars_stands_in_nobodys_way(ok, ebr, tmp_path, seconds):
+    store = ebr()
+    (full,) = (path for path in (store / "v2").iterdir() if path.name.startswith("Full-00000000-00000127"))
+    odd = full.with_name(f"Full-00000000-00000127-{seconds}.gz")
+    shutil.copy(full, odd)
+    assert odd.name in ok("ls", store, "--objects").out
+    assert ok("ls", store).out
+    assert ok("prune", store, "--dry-run", "--policy", "daily=7").out
+    assert ok("sizes", store).out
+    assert ok("restore", odd, "--data-dir", tmp_path / "alone").code == 0
+    assert ok("restore", store, "--data-dir", tmp_path / "data", "--to-revision", 127).code == 0

@@ -13,7 +13,6 @@ import logging
 import ssl
 import urllib.error
 import urllib.request
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -261,7 +260,7 @@ def snapshot_json(name: SnapshotName | None) -> dict[str, Any] | None:
     """
     if name is None:
         return None
-    created = datetime.fromtimestamp(name.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    created = name.created_at.strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "createdOn": created,
         "immutabilityExpriyTime": _NO_TIME,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from rootcellar.backup.catalogue.names import Kind
+from rootcellar.backup.catalogue.names import LATEST_SECOND, Kind
 from rootcellar.errors import UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Snapshot:
         recorded = None
         if self.record is not None:
             recorded = nanoseconds(self.record.captured_at if self.is_full else self.record.last_received)
-        return (self.name.created + 1) * SECOND if recorded is None else recorded
+        return (min(self.name.created, LATEST_SECOND) + 1) * SECOND if recorded is None else recorded
 
 
 class Stretch(NamedTuple):

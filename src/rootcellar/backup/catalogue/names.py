@@ -18,6 +18,7 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
@@ -33,6 +34,9 @@ ZSTD: Final = ".zst"
 AGE: Final = ".age"
 SEALED_SUFFIXES: Final = frozenset({ZSTD, ZSTD + AGE, GZIP + AGE, AGE})
 SEALED: Final = "sealed/snapshots/"
+
+LATEST_SECOND: Final = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp())
+"""The end of what a calendar knows.  A name may say far more: EBR reads any 63 bits."""
 
 _FINAL = ".final"
 _GO_INTEGER = re.compile(r"\+?[0-9]+\Z", re.ASCII)  # a minus sign cannot occur: names are split at dashes
@@ -74,6 +78,11 @@ class SnapshotName:
     def name(self) -> str:
         """The name without its directory."""
         return self.key[len(self.directory) :]
+
+    @property
+    def created_at(self) -> datetime:
+        """`created` as a person reads it, LATEST_SECOND for what lies behind."""
+        return datetime.fromtimestamp(min(self.created, LATEST_SECOND), UTC)
 
     @property
     def is_sealed(self) -> bool:

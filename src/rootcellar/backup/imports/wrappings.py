@@ -144,7 +144,7 @@ def _alone(path: Path, name: names.SnapshotName) -> Wrapping:
         raise UsageError(
             f"{path.name} is a delta, which holds changes alone", hint="name the store it belongs to"
         )
-    return Wrapping(path, Form.FULL, datetime.fromtimestamp(name.created, UTC))
+    return Wrapping(path, Form.FULL, name.created_at)
 
 
 def _stated_time(path: Path) -> datetime:

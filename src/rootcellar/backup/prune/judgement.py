@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from rootcellar.backup.catalogue.chain import leading, orphans
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 CLOCK_SLACK: Final = timedelta(minutes=5)
 """How far a reader's clock may be off, that set a pin's end."""
-
-_LATEST_SECOND = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp())
 
 
 @dataclass
@@ -190,7 +188,7 @@ class Judgement:
     # the policy
 
     def _apply(self, line: Line) -> None:
-        fulls = [Full(stand.full.key, _created(stand.full)) for stand in line.stands]
+        fulls = [Full(stand.full.key, stand.full.name.created_at) for stand in line.stands]
         for stand, (keep, reason) in zip(
             line.stands, self._rules.policy.judge(fulls, self._now), strict=True
         ):
@@ -288,10 +286,6 @@ def _has_failed(proof: Proof) -> bool:
 
 def _is_same(snapshot: Snapshot, sha256: str) -> bool:
     return snapshot.record is None or snapshot.record.stored_sha256 == sha256
-
-
-def _created(full: Snapshot) -> datetime:
-    return datetime.fromtimestamp(min(full.name.created, _LATEST_SECOND), UTC)
 
 
 def _ago(now: datetime, span: timedelta) -> int:
