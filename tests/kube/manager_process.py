@@ -22,8 +22,10 @@ from rootcellar.logs import make_log
 from tests.kube.things import THINGS
 
 LEASE = "things.rootcellar.dev"
-NAP = 20
-"""The turn in which a process stops."""
+LONG = 3600
+"""Seconds of a lease that no test waits for, and that no process is too slow to renew."""
+NAP = 2
+"""The turn in which a process stops: soon, as its lease may be short."""
 
 
 def main():
@@ -35,8 +37,17 @@ def main():
     parser.add_argument(
         "--doze", choices=["before", "after"], help="stop once, before or after asking to write"
     )
+    parser.add_argument("--lease", type=int, default=LONG, help="seconds; it writes until one before")
     given = parser.parse_args()
-    terms = Terms(given.namespace, LEASE, given.identity, lease=4, renew=3, retry=0.3, look=0.3)
+    terms = Terms(
+        given.namespace,
+        LEASE,
+        given.identity,
+        lease=given.lease,
+        renew=given.lease - 1,
+        retry=0.3,
+        look=0.3,
+    )
     manager = Manager(
         kubeconfig.read([given.kubeconfig]),
         identity=given.identity,

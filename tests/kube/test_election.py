@@ -10,9 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
 from itertools import count
 from pathlib import Path
 
@@ -28,6 +28,8 @@ from tests.kube.manager_process import LEASE
 from tests.kube.things import THINGS, body, define, wait_until
 
 ALL_LEASES = untyped("coordination.k8s.io", "v1", "leases")
+SHORT = 6
+"""Seconds of a lease whose end a test waits for."""
 
 
 @pytest.fixture(scope="module")
@@ -93,24 +95,18 @@ class Writers:
     def _hear(self, change):
         status = json.loads(change.new or b"{}").get("status", {})
         if "by" in status:
-            self.order.append((status["by"], time.monotonic()))
+            self.order.append(status["by"])
 
     def wait(self, identity):
-        wait_until(lambda: self.order and self.order[-1][0] == identity, f"{identity} works")
+        wait_until(lambda: self.order and self.order[-1] == identity, f"{identity} works")
 
     def turns(self):
         """The writers without repetition: each once, where none comes back."""
         found = []
-        for by, _ in self.order:
+        for by in self.order:
             if not found or found[-1] != by:
                 found.append(by)
         return found
-
-    def gap(self, first, second):
-        """Seconds between the last write of one and the first of the other."""
-        return min(at for by, at in self.order if by == second) - max(
-            at for by, at in self.order if by == first
-        )
 
     def stop(self):
         self._reflector.stop()
@@ -124,14 +120,18 @@ def writers(things, control_plane, namespace):
     writers.stop()
 
 
-def test_a_leader_that_is_killed_is_followed_once_its_lease_is_over(contend, writers):
-    first = contend("first")
+def test_a_leader_that_is_killed_is_followed_once_its_lease_is_over(
+    contend, writers, control_plane, namespace
+):
+    first = contend("first", "--lease", str(SHORT))
     writers.wait("first")
+    renewed = spec(control_plane, namespace, LEASE)["renewTime"]
     contend("second")
     first.end()
     writers.wait("second")
     assert writers.turns() == ["first", "second"]
-    assert writers.gap("first", "second") > 2
+    taken = spec(control_plane, namespace, LEASE)["acquireTime"]
+    assert datetime.fromisoformat(taken) - datetime.fromisoformat(renewed) > timedelta(seconds=SHORT)
 
 
 def test_a_leader_that_ends_in_good_order_is_followed_at_once(contend, writers):
@@ -141,9 +141,8 @@ def test_a_leader_that_ends_in_good_order_is_followed_at_once(contend, writers):
     wait_until(lambda: second.logged("waits"), "it stands by")
     assert first.end(signal.SIGTERM) == 0
     assert first.logged("lease-released")
-    writers.wait("second")
+    writers.wait("second")  # the lease would be over in an hour
     assert writers.turns() == ["first", "second"]
-    assert writers.gap("first", "second") < 3  # the lease would be over after 4
 
 
 @pytest.mark.parametrize(
@@ -154,14 +153,15 @@ def test_a_leader_that_ends_in_good_order_is_followed_at_once(contend, writers):
     ],
 )
 def test_a_leader_that_slept_past_its_lease_writes_nothing_more_and_ends(contend, writers, when):
-    first = contend("first", "--doze", when)
+    first = contend("first", "--doze", when, "--lease", str(SHORT))
     wait_until(first.is_stopped, "it stops in the middle of a turn")
     contend("second")
     writers.wait("second")
     first.send(signal.SIGCONT)
-    assert first.process.wait(60) == 1
+    code = first.process.wait(60)
     assert first.logged("leadership-lost")
-    assert "FencedError" in first.path.read_text()
+    # Its turn was over in the tenth of a second that there is for it, or was ended.
+    assert {1: "FencedError", FencedError.exit_code: '"event": "aborted"'}[code] in first.path.read_text()
     before = len(writers.order)
     wait_until(lambda: len(writers.order) > before + 20, "the second goes on")
     assert writers.turns() == ["first", "second"]
@@ -201,11 +201,15 @@ def taken_by(holder, client, namespace):
 @pytest.mark.long
 def test_whatever_is_killed_stopped_and_started_nobody_writes_after_his_successor(contend, writers):
     chance, names, faults, pause = random.Random(7), count(1), Counter(), threading.Event()
-    alive = [contend(f"p{next(names)}") for _ in range(3)]
+
+    def another():
+        return contend(f"p{next(names)}", "--lease", "4")
+
+    alive = [another() for _ in range(3)]
     for _ in range(20):
         written = len(writers.order)
         wait_until(lambda written=written: len(writers.order) > written, "somebody works", 120)
-        working = [each for each in alive if each.identity == writers.order[-1][0]]
+        working = [each for each in alive if each.identity == writers.order[-1]]
         chosen = chance.choice([*working, *working, *alive])
         fault = chance.choice(["kill", "end", "doze"])
         faults[fault] += 1
@@ -216,7 +220,7 @@ def test_whatever_is_killed_stopped_and_started_nobody_writes_after_his_successo
         else:
             chosen.end(signal.SIGKILL if fault == "kill" else signal.SIGTERM)
         alive = [each for each in alive if each.process.poll() is None]
-        alive += [contend(f"p{next(names)}") for _ in range(3 - len(alive))]
+        alive += [another() for _ in range(3 - len(alive))]
     turns = writers.turns()
     assert len(turns) > 4, faults
     assert len(turns) == len(set(turns)), (turns, faults)
@@ -255,8 +259,8 @@ def standing(*arguments, **terms):
         scene.election.stop(release=False)
 
 
-def spec(control_plane, namespace):
-    return control_plane.client.get(ALL_LEASES, "hand", namespace)["spec"]
+def spec(control_plane, namespace, name="hand"):
+    return control_plane.client.get(ALL_LEASES, name, namespace)["spec"]
 
 
 def test_a_lease_says_who_holds_it_for_how_long_and_how_often_it_changed(control_plane, namespace):
