@@ -123,7 +123,7 @@ def test_a_url_and_the_reference_s_layout_open_it(seaweed, bucket, secret):
 
 
 def options_of(url, credentials):
-    provider = open_store(url, credentials=credentials).inner
+    provider = open_store(url, credentials=credentials).inner.inner
     assert isinstance(provider, S3Store)
     return provider._options  # noqa: SLF001 - what it was opened with
 

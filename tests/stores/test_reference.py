@@ -40,7 +40,8 @@ def found(provider, environment, **more):
 
 
 def options_of(place):
-    return open_store(place.url, credentials=place.credentials).inner._options  # noqa: SLF001 - what it was opened with
+    store = open_store(place.url, credentials=place.credentials).inner.inner
+    return store._options  # noqa: SLF001 - what it was opened with
 
 
 # S3

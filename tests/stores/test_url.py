@@ -8,8 +8,9 @@ import urllib.parse
 
 import pytest
 
-from rootcellar.errors import ConfigError, DeniedError, StoreError, UsageError
+from rootcellar.errors import ConfigError, DeniedError, StoreError, TransientError, UsageError
 from rootcellar.stores import (
+    Backoff,
     DirectoryCredentials,
     EnvironmentCredentials,
     FileCredentials,
@@ -18,16 +19,20 @@ from rootcellar.stores import (
     open_store,
 )
 from rootcellar.stores.credentials import variable
+from rootcellar.stores.following import FollowingStore
 from rootcellar.stores.s3.options import MIB, Encryption
 from rootcellar.stores.s3.store import S3Store
+from testbed.ports import free_port
+from testbed.tls import Authority
 from tests.stores.places import QUICK, keys_of
 
 
 def options_of(store):
-    """What an opened S3 store was told; the retry decorator is around it."""
+    """What an opened S3 store was told; the decorators are around it."""
     assert isinstance(store, RetryingStore)
-    assert isinstance(store.inner, S3Store)
-    return store.inner._options  # noqa: SLF001 - no other way to see what is not a request yet
+    assert isinstance(store.inner, FollowingStore)
+    assert isinstance(store.inner.inner, S3Store)
+    return store.inner.inner._options  # noqa: SLF001 - no other way to see what is not a request yet
 
 
 @pytest.fixture(scope="module")
@@ -321,6 +326,87 @@ def test_rotated_credentials_are_used_without_a_restart(shared, tmp_path):
     layout(secret, secretAccessKey="revoked-0123456789")
     with pytest.raises(DeniedError):
         list(store.list())
+
+
+def exchange(secret, **values):
+    """As `layout`, with a time that no clock of coarse ticks hides."""
+    layout(secret, **values)
+    last = max((path.stat().st_mtime_ns for path in secret.iterdir()), default=0)
+    for name in values:
+        os.utime(secret / name, ns=(last + 1, last + 1))
+
+
+def test_all_that_a_secret_says_is_followed_without_a_restart(bucket_tls, tmp_path):
+    secret = tmp_path / "secret"
+    told = {
+        **keys(bucket_tls),
+        "endpoint": f"https://127.0.0.1:{free_port()}",
+        "s3ForcePathStyle": "true",
+        "trustedCaCert": Authority(tmp_path / "former").ca.read_text(),
+    }
+    store = open_store(
+        f"s3://{bucket_tls.name}/followed", credentials=layout(secret, **told), backoff=Backoff(attempts=1)
+    )
+    with pytest.raises(TransientError, match="no connection"):
+        store.put("key", [b"x"])
+    exchange(secret, endpoint=bucket_tls.endpoint)
+    with pytest.raises(StoreError, match="certificate is not trusted"):
+        store.put("key", [b"x"])
+    exchange(secret, trustedCaCert=bucket_tls.ca.read_text())
+    store.put("key", [b"plain"])
+    exchange(secret, sseCustomerKey="k" * 32)
+    store.put("sealed", [b"x"])
+    exchange(secret, sseCustomerKey="o" * 32)
+    with pytest.raises(StoreError):
+        list(store.get("sealed"))
+    (secret / "sseCustomerKey").unlink()
+    assert b"".join(store.get("key")) == b"plain"
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "former", "later", "unmeant", "seen"),
+    [
+        ("s3://b?endpoint=https://e", "region", "a-1", "b-1", None, "region"),
+        ("azure:///container", "domain", "a.example", "b.example", "no domain", "domain"),
+        ("gs://bucket", "storageAPIEndpoint", "https://a", "https://b", "no address", "endpoint"),
+        ("oss://bucket", "storageEndpoint", "https://a", "https://b", "https://b/?no", "endpoint"),
+    ],
+)
+def test_what_can_be_meant_is_followed_and_nothing_else(url, name, former, later, unmeant, seen, tmp_path):
+    secret = tmp_path / "secret"
+    told = {
+        "accessKeyID": "id",
+        "secretAccessKey": "secret",
+        "storageAccount": "account",
+        "storageKey": "a2V5",
+    }
+    following = open_store(url, credentials=layout(secret, **told, **{name: former})).inner
+    first = following.inner
+    exchange(secret, secretAccessKey="another", storageKey="b3RoZXI=")
+    assert following.inner is first, "keys rotate within"
+    if unmeant is not None:
+        exchange(secret, **{name: unmeant})
+        assert following.inner is first
+    exchange(secret, **{name: later})
+    assert getattr(following.inner._options, seen) == later  # noqa: SLF001 - what it was opened with
+    assert getattr(first._options, seen) == former  # noqa: SLF001 - as above
+
+
+def test_a_store_goes_from_a_role_to_keys_and_never_to_none(shared, tmp_path):
+    secret = tmp_path / "secret"
+    told = {"roleARN": "arn:aws:iam::123456789012:role/backup", "token": "from the kubelet"}
+    url = f"s3://{shared.name}/entry?endpoint={shared.endpoint}"
+    following = open_store(url, credentials=layout(secret, **told)).inner
+    first = following.inner
+    exchange(secret, roleARN="arn:aws:iam::123456789012:role/another")
+    second = following.inner
+    assert second is not first
+    for path in secret.iterdir():
+        path.unlink()
+    exchange(secret, region="eu-west-1")
+    assert following.inner is second
+    exchange(secret, **keys(shared))
+    assert list(following.list()) == []
 
 
 # roles

@@ -4,8 +4,8 @@ and credentials.
 The names are those of its `--storage-provider`, `--store-container`, `--store-prefix` and
 `--store-endpoint-override`; a copy's source and a second site have the same variables with `SOURCE_` and
 `SECONDARY_` before them.  For each provider that has them, a `..._JSON` variable names one JSON file, the
-variable without it a directory, in which a `*.json` file comes before single files.  All are read again when
-they change.
+variable without it a directory, in which a `*.json` file comes before single files.  The files are read
+again when they change.
 
 Unlike there: surrounding white space in the files is dropped; the second site's credentials are used for
 Google too; and without variables S3 and Google use what their own surroundings offer (instance profile,

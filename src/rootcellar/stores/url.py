@@ -44,6 +44,7 @@ from rootcellar.stores import oss
 from rootcellar.stores.azure.options import AzureOptions
 from rootcellar.stores.credentials import AMBIENT, Credentials, complete, flag
 from rootcellar.stores.file import FileStore
+from rootcellar.stores.following import FollowingStore
 from rootcellar.stores.gcs.options import GcsOptions
 from rootcellar.stores.retry import RetryingStore
 from rootcellar.stores.s3.options import Encryption, S3Options, customer_key
@@ -67,37 +68,49 @@ _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def open_store(url: str, *, credentials: Credentials = AMBIENT, backoff: Backoff | None = None) -> Store:
-    """The store at `url`, with retries.  Nothing is asked of it yet.
+    """The store at `url`, with retries.  Nothing is asked of it yet.  What the credentials say is followed.
 
     Raises UsageError for a URL that cannot be meant, ConfigError for credentials that cannot be read.
     """
-    return RetryingStore(_provider(url, credentials, backoff), backoff)
+    place = _place(url)
+    if isinstance(place, Path):
+        return RetryingStore(FileStore(place), backoff)
+    bucket = FollowingStore(
+        credentials, lambda: _bucket(place, credentials), lambda found: _provider(*found, backoff)
+    )
+    return RetryingStore(bucket, backoff)
 
 
 def located(url: str, credentials: Credentials) -> tuple[Path | Options, Credentials]:
     """What `url` names: a directory, or how a bucket is reached, and the credentials by the names that its
     provider reads.  Raises as `open_store`.
     """
+    place = _place(url)
+    return (place, credentials) if isinstance(place, Path) else _bucket(place, credentials)
+
+
+def _place(url: str) -> Path | SplitResult:
     scheme = _SCHEME.match(url)
     if scheme is None:
         if not url or url.startswith("@"):
             raise UsageError(f"{url!r} is no store", hint="write a path, or a URL like s3://BUCKET/PREFIX")
-        return Path(url), credentials
+        return Path(url)
     parts = _split(url)
     if parts.scheme == "file":
-        return _path(parts), credentials
+        return _path(parts)
     if parts.scheme not in _READERS:
         known = ", ".join(f"{scheme}://" for scheme in ("file", *_READERS))
         raise UsageError(f"there is no store of kind {parts.scheme}", hint=f"known are {known}")
+    return parts
+
+
+def _bucket(parts: SplitResult, credentials: Credentials) -> tuple[Options, Credentials]:
     options, found = _READERS[parts.scheme](parts, credentials)
     _readable(options.ca_file)
     return options, found
 
 
-def _provider(url: str, credentials: Credentials, backoff: Backoff | None) -> Store:
-    options, found = located(url, credentials)
-    if isinstance(options, Path):
-        return FileStore(options)
+def _provider(options: Options, found: Credentials, backoff: Backoff | None) -> Store:
     # botocore takes a third of a second, urllib3 a tenth: only who needs one imports it.
     with lacking(options):
         match options:
