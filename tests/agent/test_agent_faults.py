@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import ssl
 import threading
 import urllib.error
@@ -10,9 +12,15 @@ from contextlib import suppress
 
 import pytest
 
+from rootcellar.agent.clock import SystemClock
+from rootcellar.agent.leadership import Rule
+from rootcellar.agent.process import Agent
+from rootcellar.agent.settings import Settings
+from rootcellar.agent.state import Phase
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.errors import EtcdError
 from rootcellar.etcd.client import EtcdClient
+from rootcellar.logs import make_log
 from rootcellar.stores.file import FileStore
 from tests.agent.agents import wait_until
 from tests.agent.commands import run
@@ -129,7 +137,9 @@ def test_with_certificates_http_is_tls_and_takes_a_client_s_in_the_place_of_the_
         status(stranger)
 
 
-def test_a_changed_certificate_file_has_everything_opened_anew(agents, etcd, url, authority, tmp_path):
+def test_a_changed_certificate_file_has_everything_opened_anew_once_it_is_whole(
+    agents, etcd, url, authority, tmp_path
+):
     member = etcd.start("3.6", tls=authority)
     member.etcdctl("put", "a", "b")
     pair = authority.client()
@@ -147,7 +157,60 @@ def test_a_changed_certificate_file_has_everything_opened_anew(agents, etcd, url
     agent.wait_logged("reloaded")
     member.etcdctl("put", "a", "c")
     agent.wait_reached(3)
+
+    def failed(why):
+        return any(why in each["error"] for each in agent.logged("reload-failed"))
+
+    cert.write_bytes(b"")
+    wait_until(lambda: failed("is empty"), "a reload that fails")
+    cert.unlink()
+    wait_until(lambda: failed("cannot read"), "another")
+    member.etcdctl("put", "a", "d")
+    agent.wait_reached(4)  # by what it has read before
+    assert agent.phase() == "degraded"
+    told = len(agent.logged("reloaded"))
+    cert.write_bytes(renewed.certificate.read_bytes())
+    agent.wait_logged("reloaded", told + 1)
+    agent.wait_phase("leader")
     assert agent.terminate() == 0
+
+
+def test_a_look_for_the_leader_that_fails_in_an_unknown_way_ends_no_agent(etcd, tmp_path):
+    member = etcd.start("3.6")
+    failing = threading.Event()
+
+    class Failing(EtcdClient):
+        def status(self, **how):
+            if failing.is_set():
+                raise RuntimeError("can't start new thread")
+            return super().status(**how)
+
+    def load():
+        return Settings(
+            "tests/1",
+            (member.endpoint,),
+            lambda: Failing([member.endpoint]),
+            tmp_path,
+            Rule.FOLLOW,
+            poll=0.05,
+        )
+
+    async def live():
+        agent = Agent(load, make_log("json", io.StringIO()), SystemClock())
+        running = asyncio.create_task(agent.run())
+        await asyncio.to_thread(wait_until, lambda: agent.board.state.phase is Phase.LEADER, "the start")
+        failing.set()
+        await asyncio.to_thread(
+            wait_until, lambda: "can't start new thread" in agent.board.state.reason, "the fault"
+        )
+        failing.clear()
+        await asyncio.to_thread(
+            wait_until, lambda: agent.board.state.phase is Phase.LEADER, "what comes after it"
+        )
+        agent.stop()
+        await running
+
+    asyncio.run(live())
 
 
 def test_retention_and_proofs_run_on_schedules_in_the_agent_s_own_epoch(agents, etcd, url, tmp_path):

@@ -91,18 +91,23 @@ def test_tls_files_for_a_plaintext_endpoint_are_a_contradiction(authority):
 
 
 def test_a_certificate_without_its_key_is_refused(authority):
-    with (
-        EtcdClient(
-            ["https://127.0.0.1:1"], tls=TlsFiles(authority.ca, cert=authority.client().certificate)
-        ) as client,
-        pytest.raises(ConfigError, match="needs its key"),
-    ):
-        client.header()
+    with pytest.raises(ConfigError, match="needs its key"):
+        EtcdClient(["https://127.0.0.1:1"], tls=TlsFiles(authority.ca, cert=authority.client().certificate))
 
 
 def test_an_unreadable_file_is_named(tmp_path):
-    with (
-        EtcdClient(["https://127.0.0.1:1"], tls=TlsFiles(tmp_path / "absent.pem")) as client,
-        pytest.raises(ConfigError, match=r"absent\.pem"),
-    ):
-        client.header()
+    with pytest.raises(ConfigError, match=r"absent\.pem"):
+        EtcdClient(["https://127.0.0.1:1"], tls=TlsFiles(tmp_path / "absent.pem"))
+
+
+@pytest.mark.parametrize("which", ["ca", "cert", "key"])
+@pytest.mark.parametrize(("share", "message"), [(0, "is empty"), (0.5, "holds no PEM")])
+def test_a_file_that_is_not_there_as_a_whole_is_refused(authority, tmp_path, which, share, message):
+    """An empty one had gRPC end the whole process with SIGABRT."""
+    pair = authority.client()
+    paths = {"ca": authority.ca, "cert": pair.certificate, "key": pair.key}
+    raw = paths[which].read_bytes()
+    paths[which] = tmp_path / "part.pem"
+    paths[which].write_bytes(raw[: int(len(raw) * share)])
+    with pytest.raises(ConfigError, match=rf"part\.pem {message}"):
+        EtcdClient(["https://127.0.0.1:1"], tls=TlsFiles(**paths))

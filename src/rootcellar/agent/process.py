@@ -28,7 +28,7 @@ from rootcellar.agent.mirror import Mirroring, Reached
 from rootcellar.agent.standby import Standby, Tagged, adopt
 from rootcellar.agent.state import Fault
 from rootcellar.agent.threads import in_thread
-from rootcellar.errors import EtcdError, FencedError, RootcellarError
+from rootcellar.errors import EtcdError, FencedError
 from rootcellar.logs import told
 from rootcellar.stores.meter import Meter, MeteredStore
 
@@ -52,6 +52,8 @@ JUMP = 30.0
 """Seconds that the wall clock may gain or lose against the monotonic one before it counts as set."""
 ETCD_SECONDS = 3.0
 """For an answer to the question who leads."""
+
+_UNSEEN = "looking who leads etcd: "
 
 
 class Agent:
@@ -147,7 +149,7 @@ class Agent:
             settings = await in_thread("load", self._load)
             before = self._client, self._source
             self._open(replace(settings, http=self.settings.http, state_dir=self.settings.state_dir))
-        except (RootcellarError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  whatever it is: what runs goes on
             self.board.fault(Fault.CONFIG, f"the configuration cannot be read again: {error}")
             self.log.warning("reload-failed", **told(error))
             return
@@ -196,7 +198,12 @@ class Agent:
         standing = Standing(self.settings.rule)
         try:
             while not (self._stopping.is_set() or self._reloading.is_set()):
-                await self._look(standing, jobs)
+                try:
+                    await self._look(standing, jobs)
+                except Exception as error:  # noqa: BLE001  told, and tried again: it ends no agent
+                    self._tell_unseen(error)
+                else:
+                    self._tell_unseen(None)
                 await self.sleep(self.settings.poll)
         finally:
             if self._stopping.is_set():
@@ -239,6 +246,16 @@ class Agent:
             self.log.warning("leadership-lost", role=sight.role)
             await self._resign(0)
         self.board.lead(leads)
+
+    def _tell_unseen(self, error: Exception | None) -> None:
+        """A look that failed is a fault until the next one that does not."""
+        known = self.board.facts.faults.get(Fault.INTERNAL, "").startswith(_UNSEEN)
+        if error is not None:
+            self.board.fault(Fault.INTERNAL, f"{_UNSEEN}{error}")
+            if not known:
+                self.log.error("look-failed", **told(error))
+        elif known:
+            self.board.clear(Fault.INTERNAL)
 
     async def _count_members(self) -> None:
         client = self._client

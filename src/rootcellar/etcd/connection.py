@@ -62,19 +62,36 @@ class TlsFiles:
     server_name: str | None = None
 
     def credentials(self) -> grpc.ChannelCredentials:
+        """What the files hold now.  Raises ConfigError."""
         if (self.cert is None) != (self.key is None):
             raise ConfigError("a client certificate needs its key, and a key its certificate")
-        try:
-            ca, key, cert = (path.read_bytes() if path else None for path in (self.ca, self.key, self.cert))
-        except OSError as error:
-            raise ConfigError(f"cannot read {error.filename}: {error.strerror}", operation="tls") from error
-        return grpc.ssl_channel_credentials(ca, key, cert)
+        return grpc.ssl_channel_credentials(*map(_pem, (self.ca, self.key, self.cert)))
+
+
+def _pem(path: Path | None) -> bytes | None:
+    """A file with at least one whole block: an empty one has gRPC abort the process, half of one never
+    connects.
+    """
+    if path is None:
+        return None
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {error.filename}: {error.strerror}", operation="tls") from error
+    if b"-----END " not in raw:
+        raise ConfigError(
+            f"{path} holds no PEM" if raw else f"{path} is empty",
+            operation="tls",
+            hint="give a whole file; one that is being written will be whole in a moment",
+        )
+    return raw
 
 
 class Connection:
     """The endpoints of one cluster, one lazy channel each, and the token of one user.  Safe between threads.
 
-    Endpoints are `http://host:port`, `https://host:port`, or `host:port` (TLS when files are given).
+    Endpoints are `http://host:port`, `https://host:port`, or `host:port` (TLS when files are given).  The TLS
+    files are read once, here: changed ones take effect in the next connection.  Raises ConfigError.
     """
 
     def __init__(
@@ -91,6 +108,7 @@ class Connection:
             )
         self.endpoints = tuple(endpoints)
         self._tls = tls
+        self._server_name = tls.server_name if tls is not None else None
         self._user, self._password = user, password
         self._lock = threading.Lock()
         self._channels: dict[str, grpc.Channel] = {}
@@ -98,6 +116,7 @@ class Connection:
         self._preferred = self.endpoints[0]
         for endpoint in self.endpoints:
             self._target(endpoint)
+        self._credentials = (tls or TlsFiles()).credentials()
 
     def close(self) -> None:
         with self._lock:
@@ -238,9 +257,8 @@ class Connection:
         target, secure = self._target(endpoint)
         if not secure:
             return grpc.insecure_channel(target, options=_OPTIONS)
-        tls = self._tls or TlsFiles()
-        name = (("grpc.ssl_target_name_override", tls.server_name),) if tls.server_name else ()
-        return grpc.secure_channel(target, tls.credentials(), options=(*_OPTIONS, *name))
+        name = (("grpc.ssl_target_name_override", self._server_name),) if self._server_name else ()
+        return grpc.secure_channel(target, self._credentials, options=(*_OPTIONS, *name))
 
     def _target(self, endpoint: str) -> tuple[str, bool]:
         """The target as gRPC writes it, and whether it speaks TLS."""
