@@ -27,6 +27,18 @@ def lived(etcd, line, name="m1", keys=40, **options):
     return member
 
 
+def stillborn(etcd, line):
+    """A member that could not ask its peers whom it joins: its etcd ended, and left a database and no log."""
+    member = etcd.make(line, "m2")
+    with closed_port() as nobody:
+        member.initial_cluster = f"m1=http://127.0.0.1:{nobody},{member.initial_cluster}"
+        member.joins = True
+        member.start_soon()
+        eventually(lambda: not member.running)
+    assert (member.data_dir / "member" / "snap" / "db").stat().st_size
+    return member
+
+
 def write(client, keys, prefix=b"k"):
     for number in range(keys):
         client.put(prefix + b"%d" % number, b"v" * 100)

@@ -29,6 +29,7 @@ from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.backoff import Backoff
 from rootcellar.stores.file import FileStore
 from rootcellar.stores.url import open_store
+from testbed.etcd import start_together
 from tests.agent.door_scene import (
     Leases,
     break_pages,
@@ -37,6 +38,7 @@ from tests.agent.door_scene import (
     eventually,
     home,
     lived,
+    stillborn,
     write,
 )
 from tests.backup.killing import Killer
@@ -313,6 +315,22 @@ def test_killed_anywhere_the_old_data_is_there_and_the_next_start_ends_it(backed
     assert deaths > (30 if holds else 5)
 
 
+def test_killed_while_it_clears_away_what_never_was_a_member_the_next_start_ends_it(etcd, tmp_path):
+    left = stillborn(etcd, "3.6")
+    deaths = 0
+    with Killer() as killer:
+        for at in range(1000):
+            data_dir = tmp_path / f"data-{at}" / "etcd"
+            shutil.copytree(left.data_dir, data_dir)
+            killed = killer.run(start, data_dir, tmp_path / "empty", left.peer_url, at=at)
+            deaths += killed
+            start(data_dir, tmp_path / "empty", left.peer_url)
+            assert [path.name for path in data_dir.iterdir()] == [place.LOCK], at
+            if not killed:
+                break
+    assert deaths > 3
+
+
 # several members
 
 RELAXED = ("--strict-reconfig-check=false",)
@@ -407,6 +425,55 @@ def test_a_single_member_is_joined_by_a_second(etcd):
         assert (done.plan.deed, done.quarantined) == (Deed.JOIN, None)
         join(second, [first, second], client)
         assert second.hash_kv() == first.hash_kv()
+
+
+def test_a_member_that_cannot_reach_its_peers_for_long_joins_when_it_can(etcd, etcd_line):
+    """etcd makes a database before it asks them, and every try leaves one: none is worth a quarantine."""
+    first = lived(etcd, etcd_line, "m1", flags=RELAXED)
+    second = stillborn(etcd, etcd_line)
+    wrong = second.initial_cluster
+    second.initial_cluster = f"{first.initial_cluster},m2={second.peer_url}"
+    with EtcdClient([first.endpoint]) as client:
+        there = beside([first], second, client)
+        for _ in range(3):
+            done = initialize(there, Mode.FULL)
+            assert (done.plan.deed, done.quarantined) == (Deed.JOIN, None)
+            assert not (second.data_dir / "member").exists()
+            right, second.initial_cluster = second.initial_cluster, wrong
+            second.start_soon()
+            eventually(lambda: not second.running)
+            second.initial_cluster = right
+            assert database(second).exists()
+        assert initialize(there, Mode.FULL).plan.deed is Deed.JOIN
+        join(second, [first, second], client)
+        assert place.quarantines(second.data_dir) == []
+        assert second.hash_kv() == first.hash_kv()
+
+
+def test_members_killed_while_they_found_a_cluster_found_it_then(etcd):
+    """A kill behind the database and before the log leaves what an etcd does that cannot bootstrap."""
+    left = stillborn(etcd, "3.6").data_dir / "member"
+    members = etcd.make_cluster("3.6")
+    with closed_port() as port, EtcdClient([f"http://127.0.0.1:{port}"], timeout=1) as nobody:
+        for member in members:
+            shutil.copytree(left, member.data_dir / "member")
+            done = initialize(beside(members, member, nobody, leases=Leases([])), Mode.FULL)
+            assert done.plan.deed is Deed.START_EMPTY
+            assert not (member.data_dir / "member").exists()
+    start_together(members)
+    assert len({member.hash_kv() for member in members}) == 1
+
+
+def test_a_member_that_lived_and_has_no_log_waits_for_its_cluster(etcd):
+    """Its lease tells: with an empty log it could vote for another what it had voted for one."""
+    member = stillborn(etcd, "3.6")
+    with (
+        closed_port() as port,
+        EtcdClient([f"http://127.0.0.1:{port}"], timeout=1) as nobody,
+        pytest.raises(EtcdUnavailableError, match="has been a member"),
+    ):
+        initialize(beside([], member, nobody, leases=Leases(["m2"])), Mode.FULL)
+    assert database(member).exists()
 
 
 def test_the_data_of_one_cluster_is_not_given_up_for_the_endpoint_of_another(etcd):

@@ -10,7 +10,7 @@ import pytest
 from rootcellar.agent.validation import Mode, Status, Validation, against_store, keep_guard, validate
 from rootcellar.etcd.client import EtcdClient
 from testbed.etcd import start_together
-from tests.agent.door_scene import break_pages, damage, lived, write
+from tests.agent.door_scene import break_pages, damage, lived, stillborn, write
 
 MODES = list(Mode)
 
@@ -107,6 +107,43 @@ def test_a_member_without_one_of_its_parts_has_an_invalid_structure_and_is_not_b
 def test_an_etcd_that_died_before_it_wrote_anything_left_nothing_to_lose(tmp_path):
     (tmp_path / "member" / "snap").mkdir(parents=True)
     assert validate(tmp_path, Mode.SANITY).blank
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_etcd_that_could_not_ask_its_peers_whom_it_joins_left_nothing_to_lose(etcd, etcd_line, mode):
+    member = stillborn(etcd, etcd_line)
+    found = validate(member.data_dir, mode)
+    assert (found.status, found.blank) == (Status.INVALID_STRUCTURE, True), found
+
+
+@pytest.fixture
+def unborn(etcd):
+    """The member directory of an etcd that never was a member, for what does not depend on the line."""
+    return stillborn(etcd, "3.6").data_dir / "member"
+
+
+def test_a_log_that_was_not_finished_has_not_voted(unborn):
+    (unborn / "wal.tmp").mkdir()
+    (unborn / "wal.tmp" / f"{0:016x}-{0:016x}.wal").write_bytes(b"\0" * 4096)
+    assert validate(unborn.parent, Mode.SANITY).blank
+
+
+@pytest.mark.parametrize("name", ["snap/0000000000000002-0000000000000064.snap", "notes"])
+def test_with_anything_else_beside_the_database_it_is_not_blank(unborn, name):
+    (unborn / name).write_bytes(b"somebody's")
+    assert not validate(unborn.parent, Mode.SANITY).blank
+
+
+def test_a_log_on_another_disk_makes_a_member(unborn, dead, tmp_path):
+    (dead.data_dir / "member" / "wal").rename(tmp_path / "wal")
+    (unborn / "wal").symlink_to(tmp_path / "wal")
+    (unborn / "snap" / "db").unlink()
+    assert not validate(unborn.parent, Mode.SANITY).blank
+
+
+def test_a_damaged_database_without_a_log_is_not_blank(unborn):
+    damage(unborn / "snap" / "db", 0, b"\0" * 8192)
+    assert not validate(unborn.parent, Mode.SANITY).blank
 
 
 def test_broken_pages_of_the_database_are_found(killed):

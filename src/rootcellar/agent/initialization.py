@@ -188,6 +188,10 @@ def _carry_out(
         _move(home, plan.move)
     if plan.aside or plan.deed is Deed.RESTORE:
         _refuse_a_third(home.data_dir, now())
+    if facts.found.blank and home.data_dir.is_dir():
+        # What an etcd made that never was a member: as old data it would push out some that is worth it.
+        with place.locked(home.data_dir):
+            place.remove_blank(home.data_dir)
     if plan.deed is Deed.RESTORE:
         assert store is not None  # noqa: S101  a restore is planned from what it holds
         return _restore(home, facts, store, now)

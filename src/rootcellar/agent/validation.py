@@ -20,6 +20,7 @@ from rootcellar.bolt.check import check
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import BoltError, FormatError, TargetError, WalError
 from rootcellar.mvcc.meta import StoreMeta
+from rootcellar.mvcc.revision import FIRST
 from rootcellar.wal.durable import sync_directory, write_file
 from rootcellar.wal.verify import verify_member
 
@@ -58,8 +59,9 @@ class Status(StrEnum):
 class Validation:
     """What was found.  `finding` is for a person; `remarks` are what does not keep etcd from starting.
 
-    `blank`: there is no member at all, so nothing can be lost.  Ids are those in the log, 0 where it was not
-    read or could not be.  `revision` is the database's own; the log behind it may add up to `reserve` more.
+    `blank`: there is no member, or one that never came to be, so nothing can be lost.  Ids are those in the
+    log, 0 where it was not read or could not be.  `revision` is the database's own; the log behind it may add
+    up to `reserve` more.
     """
 
     status: Status
@@ -111,12 +113,12 @@ class _FoundError(Exception):
 
 def _validate(data_dir: Path, mode: Mode, latest: int | None, namespace: str) -> Validation:
     _guarded(data_dir, namespace)
-    _structure(data_dir)
-    member = data_dir / place.MEMBER
     try:
         place.refuse_running_etcd(data_dir)
     except TargetError as error:
         raise _FoundError(Status.CANNOT_OPEN, error.message) from error
+    _structure(data_dir)
+    member = data_dir / place.MEMBER
     meta = _database(member / "snap" / "db", mode)
     log, complaint = _log(member)
     remarks: tuple[str, ...] = ()
@@ -183,16 +185,28 @@ def _structure(data_dir: Path) -> None:
         raise _FoundError(Status.INVALID_STRUCTURE, f"{data_dir} holds no member", blank=True)
     for needed in (member / "snap", member / "wal"):
         if not needed.is_dir():
-            raise _FoundError(Status.INVALID_STRUCTURE, f"{needed} is missing", blank=_is_hollow(member))
+            raise _FoundError(Status.INVALID_STRUCTURE, f"{needed} is missing", blank=_never_was(member))
     if not (member / "snap" / "db").is_file():
         raise _FoundError(
-            Status.INVALID_STRUCTURE, f"{member / 'snap' / 'db'} is missing", blank=_is_hollow(member)
+            Status.INVALID_STRUCTURE, f"{member / 'snap' / 'db'} is missing", blank=_never_was(member)
         )
 
 
-def _is_hollow(member: Path) -> bool:
-    """Whether there are only empty directories: an etcd that died before it wrote anything."""
-    return member.is_dir() and not any(path.is_file() and path.stat().st_size for path in member.rglob("*"))
+def _never_was(member: Path) -> bool:
+    """Whether an etcd died before it was a member: it has no log, so it has voted and applied nothing.
+
+    It makes the database first, then asks its peers whom it joins; the log comes last, made as `wal.tmp`.
+    """
+    database, tops = member / "snap" / "db", (member, member / "snap", member / "wal")  # links or not
+    written = {path for top in tops for path in top.rglob("*") if path.is_file() and path.stat().st_size}
+    written -= set((member / "wal.tmp").glob("*"))
+    if not member.is_dir() or not written <= {database}:
+        return False
+    try:
+        meta = _database(database, Mode.FULL) if written else None
+    except _FoundError:
+        return False
+    return meta is None or (meta.consistent_index == 0 and meta.revision == FIRST and not meta.members)
 
 
 def _database(path: Path, mode: Mode) -> StoreMeta:
