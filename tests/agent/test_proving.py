@@ -25,10 +25,12 @@ from rootcellar.agent.settings import Settings
 from rootcellar.agent.state import Fault
 from rootcellar.backup.capture.proof import prove_upload
 from rootcellar.backup.capture.publisher import utc_now
-from rootcellar.backup.catalogue import documents
+from rootcellar.backup.catalogue import documents, keys, names
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.chain import Latest, plan_chain
 from rootcellar.backup.catalogue.records import Check
+from rootcellar.backup.objects import codecs, delta
+from rootcellar.bolt.append import Transaction
 from rootcellar.errors import ProofError, TransientError
 from rootcellar.logs import make_log
 from rootcellar.stores.decorator import StoreDecorator
@@ -37,6 +39,7 @@ from tests.agent.agents import wait_until
 from tests.agent.commands import run
 from tests.agent.test_jobs import Life
 from tests.backup.capture_scene import a_scene
+from tests.backup.histories import stored
 
 HOURLY = Cron("0 * * * *")
 
@@ -272,6 +275,47 @@ def test_damage_that_a_schedule_finds_is_remembered_until_a_full_makes_good_for_
         carried_out(scene, job)
     assert list(journal.failing) == [Check.HASH]
     assert journal.damage == Damage(journal.failing[Check.HASH], full.record.last_revision)
+
+
+def test_a_gap_that_a_replay_finds_is_filed_and_a_full_makes_good_for_it(scene, store):
+    scene.capture(full=True)
+    scene.write(3)
+    held = scene.capture().deltas[0]
+    payload = codecs.hash_tail(codecs.decompress(store.get(held.key), names.GZIP))
+    events = [each for some in delta.decode(payload) for each in some]
+    store.delete(keys.record(held.snapshot.name))
+    store.put(held.key, [stored(events[1:])])
+    journal = Journal()
+
+    with pytest.raises(ProofError, match=r"structure failed: .*begins at revision"):
+        carried_out(scene, Proving(lambda: journal).job("proof-replay", HOURLY, 4))
+
+    assert [each.failed.check for each in read_catalogue(store).proofs if each.failed] == [Check.STRUCTURE]
+    assert list(journal.failing) == [Check.STRUCTURE]
+    assert journal.damage == Damage(journal.failing[Check.STRUCTURE], held.record.last_revision)
+
+
+def test_what_etcd_does_not_start_on_is_filed_beside_what_was_proven_of_it(scene, store, tmp_path):
+    held = scene.capture(full=True).full
+    path = tmp_path / "db"
+    path.write_bytes(b"".join(codecs.hash_tail(codecs.decompress(store.get(held.key), names.GZIP))))
+    with Transaction(path) as edit:
+        edit.replace(b"auth", [(b"authEnabled", b"\x01"), (b"authRevision", bytes(7) + b"\x02")])
+        edit.replace(b"authUsers", [(b"root", b"\xff\xff\xff")])
+        edit.commit(both_metas=True)
+    store.delete(keys.record(held.snapshot.name))
+    store.put(held.key, codecs.compress(codecs.append_hash([path.read_bytes()]), names.GZIP))
+    journal = Journal()
+    job = Proving(lambda: journal, etcd=scene.member.programs.etcd).job("proof-boot", HOURLY, 5)
+
+    with pytest.raises(ProofError, match=r"booted failed: etcd .* ended over it: .*unmarshal"):
+        carried_out(scene, job)
+
+    (filed,) = (each for each in read_catalogue(store).proofs if not each.in_passing)
+    assert filed.failed.check is Check.BOOTED
+    assert filed.passed(Check.REPLAYED)
+    assert list(journal.failing) == [Check.BOOTED]
+    assert (journal.damage, journal.proof, job.since()) == (None, None, None)
 
 
 def test_a_proof_that_failed_stands_until_its_next_tick():
