@@ -104,6 +104,15 @@ def test_a_lost_volume_is_restored(backed_up, store):
     assert member.hash_kv() == hashed
 
 
+def test_a_member_without_its_log_is_restored_after_a_shallow_look_too(backed_up, store):
+    member, hashed = backed_up()
+    for segment in (member.data_dir / "member" / "wal").glob("*.wal"):
+        segment.unlink()
+    assert initialize(home(member, store=lambda: store), Mode.SANITY).plan.deed is Deed.RESTORE
+    member.start()
+    assert member.hash_kv() == hashed
+
+
 def test_a_healthy_member_is_left_as_it_is(backed_up, store):
     member, _ = backed_up()
     before = contents(member.data_dir / "member")

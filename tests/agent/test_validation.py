@@ -104,6 +104,17 @@ def test_a_member_without_one_of_its_parts_has_an_invalid_structure_and_is_not_b
     assert str(path) in found.finding
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_log_without_a_segment_is_none(dead, mode):
+    """etcd would begin a new one that its database is ahead of, and lose what is written next."""
+    log = dead.data_dir / "member" / "wal"
+    for segment in log.glob("*.wal"):
+        segment.rename(dead.data_dir / segment.name)
+    found = validate(dead.data_dir, mode)
+    assert (found.status, found.blank) == (Status.INVALID_STRUCTURE, False)
+    assert f"{log} holds no segment" in found.finding
+
+
 def test_an_etcd_that_died_before_it_wrote_anything_left_nothing_to_lose(tmp_path):
     (tmp_path / "member" / "snap").mkdir(parents=True)
     assert validate(tmp_path, Mode.SANITY).blank
@@ -120,6 +131,11 @@ def test_an_etcd_that_could_not_ask_its_peers_whom_it_joins_left_nothing_to_lose
 def unborn(etcd):
     """The member directory of an etcd that never was a member, for what does not depend on the line."""
     return stillborn(etcd, "3.6").data_dir / "member"
+
+
+def test_an_empty_log_beside_a_database_without_a_row_is_blank(unborn):
+    (unborn / "wal").mkdir()
+    assert validate(unborn.parent, Mode.SANITY).blank
 
 
 def test_a_log_that_was_not_finished_has_not_voted(unborn):

@@ -190,6 +190,11 @@ def _structure(data_dir: Path) -> None:
         raise _FoundError(
             Status.INVALID_STRUCTURE, f"{member / 'snap' / 'db'} is missing", blank=_never_was(member)
         )
+    # etcd's own rule of when it begins a new log, beside whatever database there is.
+    if not any((member / "wal").glob("*.wal")):
+        raise _FoundError(
+            Status.INVALID_STRUCTURE, f"{member / 'wal'} holds no segment", blank=_never_was(member)
+        )
 
 
 def _never_was(member: Path) -> bool:
