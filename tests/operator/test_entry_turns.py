@@ -224,6 +224,25 @@ def test_a_token_that_is_renewed_meanwhile_is_never_lost(turns):
     assert secret["metadata"]["labels"] == labels
 
 
+def test_an_order_that_comes_during_a_turn_is_the_next_one_s(turns):
+    def order(_text):
+        asked = {"metadata": {"annotations": {"gardener.cloud/operation": "reconcile"}}}
+        turns.client.merge_patch(turns.any, turns.name, {**asked, "spec": {"region": "eu-2"}})
+
+    turns.create(turns.name, turns.spec())
+    assert turns.turn() == Done()
+    turns.ask(turns.name, "reconcile")
+    turns.restart(Meddling(turns.client, "entry", 1, order))
+    assert turns.turn() == Done()
+    found = turns.get(turns.name)
+    assert (found["metadata"]["generation"], found["status"]["observedGeneration"]) == (2, 1)
+    assert found["metadata"]["annotations"] == {"gardener.cloud/operation": "reconcile"}
+    assert turns.turn() == Done()
+    found = turns.get(turns.name)
+    assert found["status"]["observedGeneration"] == 2
+    assert "annotations" not in found["metadata"]
+
+
 def test_an_identity_that_lacks_its_name_is_told_in_gardener_s_words(turns):
     turns.secret("entry", {"config": "roleARN: x"})
     patch = {"metadata": {"labels": {PURPOSE: TOKEN_REQUESTOR, IDENTITY_PROVIDER: "aws"}}}

@@ -180,8 +180,7 @@ class BucketReconciler:
 
     def _succeed(self, each: Run) -> Outcome:
         each.subject.succeed()
-        if each.subject.asked in {Ask.MIGRATE, Ask.RESTORE}:  # which mean nothing else for a bucket
-            each.subject.drop_order()
+        each.subject.drop_order()  # `migrate` and `restore`, which mean nothing else for a bucket
         return self._again(each.subject.key)
 
     def _check_on(self, each: Run) -> Outcome:

@@ -85,6 +85,10 @@ class Subject(Generic[E]):
         self._finalizer, self._noun = finalizer, noun
         self.refresh()
         self.operation = operation_of(self.object.metadata, self.object.status.last_operation)
+        self._order = self.asked
+        """What this turn was asked for, until the annotation has gone."""
+        self._generation = self.object.metadata.generation
+        """Of the spec when the turn began: one that comes meanwhile is not what was carried out."""
         self.acts = False
         """Whether the contract's own work has begun: only what fails then is told in the status."""
 
@@ -146,11 +150,14 @@ class Subject(Generic[E]):
         if self.asked == Ask.RECONCILE:
             if tell_first and self.operation != OperationType.DELETE:
                 self.begin()
-            self.drop_order()
+            self.drop_order()  # and with it one that came since, so what is there now is carried out
+            self._generation = self.object.metadata.generation
 
     def drop_order(self) -> None:
-        if self.asked is not None:
+        """Take this turn's order away.  One that has come meanwhile is another's."""
+        if self._order is not None and self.asked == self._order:
             self.unmark(OPERATION)
+        self._order = None
 
     def unmark(self, annotation: str) -> None:
         """Take an annotation away that has been obeyed, unless somebody changed the object since."""
@@ -228,10 +235,6 @@ class Subject(Generic[E]):
         if patch:
             writer = self.ground.writer
             self._see(writer.status(self.kind, self.key, patch, self.raw, only_this=only_this))
-
-    @property
-    def _generation(self) -> int:
-        return self.object.metadata.generation
 
     def _moment(self) -> datetime:
         return status.moment(self.object.metadata, self.ground.now())
