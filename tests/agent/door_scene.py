@@ -14,6 +14,8 @@ from rootcellar.agent.initialization import Home
 from rootcellar.agent.serving import serving
 from rootcellar.backup.catalogue import names
 from rootcellar.etcd.client import EtcdClient
+from rootcellar.etcd.connection import TlsFiles
+from testbed.etcd import start_together
 from tests.backup.source import Source
 
 TOKEN = "etcd-cluster"
@@ -25,6 +27,18 @@ def lived(etcd, line, name="m1", keys=40, **options):
     with EtcdClient([member.endpoint]) as client:
         write(client, keys)
     return member
+
+
+@contextmanager
+def half_rolled(etcd, authority):
+    """Two members, m1 with plaintext for its clients still and m2 with TLS; and a client with TLS files."""
+    members = first, second = etcd.make("3.6", "m1"), etcd.make("3.6", "m2", tls=authority)
+    first.initial_cluster = second.initial_cluster = f"{first.initial_cluster},{second.initial_cluster}"
+    start_together(members)
+    pair = authority.client()
+    with EtcdClient([second.endpoint], tls=TlsFiles(authority.ca, pair.certificate, pair.key)) as client:
+        eventually(lambda: all(member.client_urls for member in client.member_list()))
+        yield client
 
 
 def stillborn(etcd, line):

@@ -15,7 +15,7 @@ from rootcellar.agent.defragment import (
 from rootcellar.errors import EtcdError, EtcdUnavailableError
 from rootcellar.etcd.answers import AlarmKind
 from rootcellar.etcd.client import EtcdClient
-from tests.agent.door_scene import eventually
+from tests.agent.door_scene import eventually, half_rolled
 
 MIB = 1 << 20
 
@@ -121,6 +121,14 @@ def test_a_member_that_is_down_keeps_the_others_from_their_turn(etcd):
         three[1].stop()
         with pytest.raises(EtcdUnavailableError, match="m2 does not answer"):
             defragment(client, ALWAYS)
+
+
+def test_a_member_that_still_listens_in_the_clear_counts_as_silent(etcd, authority):
+    with (
+        half_rolled(etcd, authority) as client,
+        pytest.raises(EtcdUnavailableError, match="m1 does not answer"),
+    ):
+        defragment(client, ALWAYS)
 
 
 def test_a_member_that_goes_down_on_the_way_stops_it(etcd):

@@ -9,7 +9,7 @@ from rootcellar.errors import EtcdError, EtcdUnavailableError, TargetError
 from rootcellar.etcd.answers import Member
 from rootcellar.etcd.client import EtcdClient
 from testbed.ports import free_port
-from tests.agent.door_scene import closed_port, eventually, lived
+from tests.agent.door_scene import closed_port, eventually, half_rolled, lived
 
 
 @pytest.fixture
@@ -42,6 +42,13 @@ def test_the_cluster_is_seen_with_those_who_answer(control, three):
     cluster = control.cluster()
     assert {member.name for member in cluster.members} == {"m1", "m2", "m3"}
     assert {member.name for member in cluster.members if member.id in cluster.answering} == {"m1", "m2"}
+
+
+def test_a_member_that_still_listens_in_the_clear_is_silent_to_who_has_tls_files(etcd, authority):
+    """A roll that gives clients TLS is half done at its second start."""
+    with half_rolled(etcd, authority) as client:
+        cluster = MemberControl(client).cluster()
+        assert {member.name for member in cluster.members if member.id in cluster.answering} == {"m2"}
 
 
 def test_a_member_that_answers_is_not_removed(control):

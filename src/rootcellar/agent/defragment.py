@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rootcellar.errors import EtcdError, EtcdUnavailableError
+from rootcellar.errors import ConfigError, EtcdError, EtcdUnavailableError
 from rootcellar.etcd.answers import AlarmKind
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _statuses(client: EtcdClient, endpoints: Iterable[str]) -> Iterable[tuple[st
     for endpoint in endpoints:
         try:
             yield endpoint, client.member(endpoint).status(timeout=_ASK_SECONDS)
-        except EtcdError:
+        except (EtcdError, ConfigError):  # or it listens in the clear, and there are TLS files
             continue
 
 

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from rootcellar.errors import EtcdError, EtcdUnavailableError, TargetError
+from rootcellar.errors import ConfigError, EtcdError, EtcdUnavailableError, TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -158,13 +158,16 @@ class MemberControl:
         return True
 
     def _answering(self, members: Sequence[Member]) -> frozenset[int]:
-        """Who answers under its own id; a silent one costs a second or two."""
+        """Who answers under its own id; a silent one costs a second or two.
+
+        One that still listens in the clear, while its clients change to TLS, is silent to who has TLS files.
+        """
         found = set()
         for member in members:
             for url in member.client_urls:
                 try:
                     status = self._client.member(url).status(timeout=_ASK_SECONDS / 2)
-                except EtcdError:
+                except (EtcdError, ConfigError):
                     continue
                 if status.header.member_id == member.id:
                     found.add(member.id)
