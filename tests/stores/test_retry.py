@@ -81,6 +81,16 @@ def test_no_try_begins_after_the_deadline(clock):
     assert clock.now == 1008
 
 
+def test_what_takes_longer_than_the_deadline_is_tried_again(clock):
+    def part():
+        clock.now += 121
+        if clock.sleeps:
+            return "stored"
+        raise BROKEN
+
+    assert Attempts(Backoff(deadline=120), clock, longest).run(part) == "stored"
+
+
 def test_progress_begins_the_count_anew(clock):
     attempts = Attempts(Backoff(attempts=2, deadline=10, base=6, cap=6), clock, longest)
     for _ in range(5):

@@ -54,8 +54,9 @@ class StoppableClock:
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """At most `attempts` tries without progress, none begun later than `deadline` seconds after the first
-    (or after the last progress).  All times are seconds.
+    """At most `attempts` tries without progress, none begun later than `deadline` seconds after the first of
+    them failed: what takes long by itself, like a part on a slow line, is tried again as well.  All times are
+    seconds.
     """
 
     attempts: int = 7
@@ -78,23 +79,22 @@ class Attempts:
     clock: Clock = field(default_factory=SystemClock)
     uniform: Callable[[float, float], float] = random.uniform
     failures: int = field(default=0, init=False)
-    _since: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._since = self.clock.monotonic()
+    _failing_since: float = field(default=0.0, init=False)
 
     def progressed(self) -> None:
         """Something was achieved: a long transfer may break often, if it only gets on in between."""
         self.failures = 0
-        self._since = self.clock.monotonic()
 
     def failed(self, error: TransientError) -> None:
         """Wait before the next try, or raise `error` when there is none."""
+        now = self.clock.monotonic()
+        if self.failures == 0:
+            self._failing_since = now
         self.failures += 1
         if self.failures >= self.backoff.attempts:
             raise error
         wait = self.uniform(0.0, self.backoff.bound(error, self.failures))
-        if self.clock.monotonic() - self._since + wait > self.backoff.deadline:
+        if now - self._failing_since + wait > self.backoff.deadline:
             raise error
         self.clock.sleep(wait)
 
