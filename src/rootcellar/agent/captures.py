@@ -283,8 +283,7 @@ class Captures:
             if every is None:
                 await self._wake.wait()
                 self._wake.clear()
-            else:
-                now = self._clock.monotonic()
+            elif (now := self._clock.monotonic()) >= tick:  # what was cut short leaves its tick to the next
                 tick = tick + every if tick + every > now else now + every
 
     def _is_over(self, error: RootcellarError) -> bool:
