@@ -77,14 +77,31 @@ def test_one_listing_finds_them_all_and_nothing_stops_it(tmp_path):
     store.put(f"etcd-main/{keys.HEARTBEATS}²_1.json", [b"{}"])
     documents.put_once(store, f"etcd-main/{keys.proof(full, NOW, 'a')}", PASSED)
     store.put(f"etcd-main/{keys.proof(full, NOW, 'b')}", [b"damaged"])
-    found = survey(store)
+    found = survey(store, now=NOW)
     assert (found.newest, found.beat) == (ago(hours=1), ago(minutes=5))
     assert found.proofs == (PASSED,)
     assert found.objects == 7
     assert found.size > 8
-    assert survey(FileStore(tmp_path / "nowhere")) == Survey()
-    assert survey(FileStore(tmp_path.parent), f"{tmp_path.name}/") == found
-    assert survey(FileStore(tmp_path.parent), f"{tmp_path.name}-b/") == Survey()
+    assert survey(FileStore(tmp_path / "nowhere"), now=NOW) == Survey()
+    assert survey(FileStore(tmp_path.parent), f"{tmp_path.name}/", now=NOW) == found
+    assert survey(FileStore(tmp_path.parent), f"{tmp_path.name}-b/", now=NOW) == Survey()
+
+
+@pytest.mark.parametrize(
+    "second", [int((NOW + timedelta(minutes=6)).timestamp()), 1_700_000_000_000_000, 2**63 - 1]
+)
+def test_what_names_a_time_to_come_neither_stops_a_look_nor_is_fresh(tmp_path, second):
+    store = FileStore(tmp_path)
+    store.put(f"etcd-main/{names.full(7, int(ago(days=2).timestamp())).key}", [b"x"])
+    store.put(f"etcd-main/{names.full(8, second).key}", [b"x"])
+    later = NOW + timedelta(minutes=6)
+    store.put(f"etcd-main/{keys.heartbeat(later, 1)}", [b"{}"])
+    store.put(f"etcd-main/{keys.HEARTBEATS}9999999999999_1.json", [b"{}"])
+    old = names.full(7, int(ago(days=2).timestamp()))
+    documents.put_once(store, f"etcd-main/{keys.proof(old, later, 'a')}", proof(Result.PASSED, at=later))
+    found = survey(store, now=NOW)
+    assert found == Survey(objects=5, size=found.size, newest=ago(days=2))
+    assert {each.type: each.reason for each in findings(found, NOW)}[FRESH] == "SnapshotsOld"
 
 
 def test_proofs_in_passing_hide_no_restore_and_few_are_read(tmp_path):
@@ -97,7 +114,7 @@ def test_proofs_in_passing_hide_no_restore_and_few_are_read(tmp_path):
     old = names.full(7, int(ago(days=1).timestamp()))
     documents.put_once(store, f"etcd-main/{keys.proof(old, ago(hours=2), 'b')}", PASSED)
     documents.put_once(store, f"etcd-main/{keys.proof(old, ago(hours=3), 'c')}", FAILED)
-    found = survey(store)
+    found = survey(store, now=NOW)
     assert found.proofs[-1] == PASSED
     assert len(found.proofs) == 4
     assert {each.type: each.reason for each in findings(found, NOW)}[PROVEN] == "Restored"

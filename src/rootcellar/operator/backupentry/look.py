@@ -71,7 +71,7 @@ class EntryWatch:
         try:
             secret = SeenSecret.read(self.ground, Key(reference.namespace, reference.name))
             store = self.buckets.store(place_of(entry, secret, self.settings))
-            seen = survey.survey(store, f"{parse(entry.metadata.name).prefix}/")
+            seen = survey.survey(store, f"{parse(entry.metadata.name).prefix}/", now=self.ground.now())
         except KubeNotFoundError:
             return  # without its secret: whoever took that away knows
         except RootcellarError as error:

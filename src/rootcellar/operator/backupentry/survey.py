@@ -32,6 +32,8 @@ _PROOFS_WITHIN = timedelta(days=7)
 _READ_LATE, _READ_FRESH = 10, 3
 """Proofs that are read of those that came long after their snapshot, and of those that came with it."""
 _CAME_WITH_IT = timedelta(minutes=2)
+_CLOCKS_DIFFER = timedelta(minutes=5)
+"""A writer's from ours.  What names a later time says nothing: else it would look fresh until that comes."""
 _CREATED = re.compile(r"(?:full|delta)_\d+_\d+_(\d{1,11})(?!\d)", re.ASCII)
 _IN_STORE = re.compile(r"(?:.*?/)??((?:v1|v2|sealed|catalogue)/.+)\Z", re.DOTALL)
 
@@ -49,8 +51,9 @@ class Survey:
     proofs: tuple[Proof, ...] = ()
 
 
-def survey(store: Store, below: str = "") -> Survey:
+def survey(store: Store, below: str = "", *, now: datetime) -> Survey:
     """Look at everything in the store whose key begins with `below`.  Raises StoreErrors."""
+    until = (now + _CLOCKS_DIFFER).timestamp()
     objects = size = 0
     newest: datetime | None = None
     beat: datetime | None = None
@@ -62,11 +65,11 @@ def survey(store: Store, below: str = "") -> Survey:
             continue
         key = found[1]
         if key.startswith(keys.HEARTBEATS):
-            beat = _later(beat, _moment(key))
+            beat = _later(beat, _moment(key, until))
         elif key.startswith(keys.PROOFS):
-            if (when := _moment(key)) is not None:
+            if (when := _moment(key, until)) is not None:
                 proofs.append((when, info.key))
-        elif (name := names.read(key)) is not None and name.is_snapshot:
+        elif (name := names.read(key)) is not None and name.is_snapshot and name.created <= until:
             newest = _later(newest, datetime.fromtimestamp(name.created, UTC))
     return Survey(objects, size, newest, beat, _deciding(store, proofs))
 
@@ -131,12 +134,13 @@ def _proven(seen: Survey, now: datetime) -> Finding:
     return Finding(PROVEN, ConditionStatus.UNKNOWN, "NeverProven", "No restore of these backups was tried.")
 
 
-def _moment(key: str) -> datetime | None:
+def _moment(key: str, until: float) -> datetime | None:
     """Of a heartbeat or a proof: milliseconds since 1970 lead its name."""
     text = key.rpartition("/")[2].partition("_")[0]
     if not text.isascii() or not text.isdigit() or len(text) > 13:
         return None
-    return datetime.fromtimestamp(int(text) / 1000, UTC)
+    seconds = int(text) / 1000
+    return datetime.fromtimestamp(seconds, UTC) if seconds <= until else None
 
 
 def _later(one: datetime | None, other: datetime | None) -> datetime | None:
