@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import shlex
 import shutil
 import zipfile
 
@@ -217,6 +219,38 @@ def test_a_single_file_of_another_tool_is_restored(ok, ebr, expected, tmp_path, 
             path = tmp_path / "k3s.zip"
     shown = ok("restore", path, "--data-dir", tmp_path / "data", "--output", "json").json
     assert shown["hashKv"] == expected()["hashkv"]["127"]["hash"]
+
+
+@pytest.mark.parametrize("where", ["file", "object"])
+def test_the_plan_of_a_single_backup_says_how_it_is_carried_out_on_each_host(ok, ebr, tmp_path, where):
+    ok("restore", ebr(), "--data-dir", tmp_path / "first", "--to-revision", 127, "--bump-revision", 0)
+    archive, plan = tmp_path / "k3s on a.zip", tmp_path / "plan.json"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        file.write(tmp_path / "first" / "member" / "snap" / "db", "etcd-snapshot-1")
+    if where == "object":
+        (tmp_path / "bucket").mkdir()
+        shutil.move(archive, tmp_path / "bucket")
+    place = [archive] if where == "file" else [tmp_path / "bucket", "--object", archive.name]
+    members = ("--member", "a=http://h1:2380", "--member", "b=http://h2:2380", "--bump-revision", 0)
+    planned = ok("restore", *place, *members, "--dry-run", "-o", plan)
+
+    told = next(line for line in planned.err.splitlines() if "to carry it out" in line)
+    command = shlex.split(told.partition("rootcellar ")[2].replace(" DIR", f" {tmp_path / 'both'}"))
+    shown = ok(*command, "--output", "json").json
+    assert sorted(shown["members"]) == ["a", "b"]
+    assert hashed(tmp_path / "both" / "a", 127) == hashed(tmp_path / "first", 127)
+
+
+@pytest.mark.parametrize("verb", [("restore", "--data-dir", "x"), ("verify",)], ids=["restore", "verify"])
+def test_the_file_under_a_running_etcd_is_not_read(cli, ok, ebr, tmp_path, verb):
+    ok("restore", ebr(), "--data-dir", tmp_path / "data")
+    database = tmp_path / "data" / "member" / "snap" / "db"
+    with database.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as etcd does
+        result = cli(verb[0], database, *verb[1:])
+    assert result.code == TargetError.exit_code
+    assert f"an etcd is running on {database}" in result.err
+    assert ok(verb[0], database, *verb[1:]).code == 0
 
 
 def test_a_single_file_knows_no_times(cli, ebr, tmp_path):

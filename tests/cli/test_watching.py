@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.ledger import keep_proof
 from rootcellar.backup.catalogue.records import Check, Finding, Link, Proof, Result
-from rootcellar.errors import ConfigError, NotFoundError, ProofError, UsageError
+from rootcellar.errors import ConfigError, DeniedError, NotFoundError, ProofError, UsageError
 from rootcellar.stores.file import FileStore
 from testbed import binaries
 
@@ -26,6 +27,33 @@ def damage(path):
     raw = bytearray(path.read_bytes())
     raw[len(raw) // 2] ^= 1
     path.write_bytes(raw)
+
+
+@pytest.fixture
+def without_rights(ebr):
+    """A store that may not be looked into, by nobody but root: who is root is somebody else meanwhile."""
+    store, user = ebr(), os.geteuid()
+    store.chmod(0)
+    if user == 0:
+        os.seteuid(65534)
+    yield store
+    os.seteuid(user)
+    store.chmod(0o700)
+
+
+def test_a_store_that_may_not_be_looked_into_is_unknown_to_monitoring(cli, without_rights):
+    shown = cli("check", without_rights)
+    assert shown.code == 3
+    assert shown.out.startswith("ROOTCELLAR UNKNOWN - ")
+    assert f"{without_rights} cannot be looked into: permission denied" in shown.out
+
+
+@pytest.mark.parametrize("verb", ["ls", "keys", "verify"])
+def test_a_store_that_may_not_be_looked_into_is_told_with_a_hint(cli, without_rights, verb):
+    shown = cli(verb, without_rights)
+    assert shown.code == DeniedError.exit_code
+    assert f"{without_rights} cannot be looked into: permission denied" in shown.err
+    assert "hint: do it as the user that the backups belong to" in shown.err
 
 
 def test_ls_answers_the_three_questions(ok, ebr):

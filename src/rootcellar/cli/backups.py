@@ -6,12 +6,12 @@ zip archive, a data directory and an object of a store are taken out of their wr
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rootcellar.backup.catalogue import names
-from rootcellar.backup.imports.unwrapped import Stored, unwrapped
+from rootcellar.backup.imports.unwrapped import Stored, scratch_error, unused_by_etcd, unwrapped
 from rootcellar.backup.imports.wrappings import GZIP_MAGIC, Form, find
 from rootcellar.backup.restore.plan import PlannedObject
 from rootcellar.cli import flags, sources
@@ -49,16 +49,21 @@ def foreign(context: Context, word: str) -> Path | Stored:
 def single(backup: Path | Stored, scratch: Path | None = None) -> Generator[tuple[Store, PlannedObject]]:
     """The store it lies in and the object it is, while the context lasts.
 
-    Raises UsageError, FormatError, DamagedObjectError, TargetError, StoreError.
+    Raises UsageError, FormatError, DamagedObjectError, TargetError (an etcd runs on it), StoreError.
     """
     if isinstance(backup, Stored) or (wrapping := find(backup.absolute())).form in _UNPACKED_FIRST:
         with unwrapped(backup, scratch=scratch) as found:
             yield _planned(found.path, names.NONE)
         return
-    with wrapping.path.open("rb") as file:
-        is_gzip = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-    packed = wrapping.path.suffix if wrapping.path.suffix in (names.ZLIB, names.LZW) else names.NONE
-    yield _planned(wrapping.path, names.GZIP if is_gzip else packed)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(unused_by_etcd(wrapping.path))
+            with wrapping.path.open("rb") as file:
+                is_gzip = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+        except OSError as error:
+            raise scratch_error(error) from error
+        packed = wrapping.path.suffix if wrapping.path.suffix in (names.ZLIB, names.LZW) else names.NONE
+        yield _planned(wrapping.path, names.GZIP if is_gzip else packed)
 
 
 def _planned(path: Path, suffix: str) -> tuple[Store, PlannedObject]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rootcellar.backup.imports.wrappings import is_wrapping
 from rootcellar.cli import flags, values
 from rootcellar.cli.configuration import reveal
-from rootcellar.errors import UsageError
+from rootcellar.errors import DeniedError, StoreError, UsageError
 from rootcellar.stores.credentials import (
     AMBIENT,
     Credentials,
@@ -39,14 +39,24 @@ def readable(context: Context) -> Store:
 
 
 def at(context: Context, named: str | None) -> Store | Path:
-    """What to read from: a store, or a single backup on this machine.  Raises UsageError, ConfigError."""
+    """What to read from: a store, or a single backup on this machine.
+
+    Raises UsageError, ConfigError, StoreError.
+    """
     if named is None or named.startswith("@") or "://" in named:
         return opened(context, named)
     path = Path(named).expanduser()
-    if path.is_dir() and not is_wrapping(path):
-        return open_store(str(path))
-    if path.exists():
-        return path
+    try:
+        if path.is_dir() and not is_wrapping(path):
+            return open_store(str(path))
+        if path.exists():
+            return path
+    except OSError as error:
+        kind = DeniedError if isinstance(error, PermissionError) else StoreError
+        raise kind(
+            f"{path} cannot be looked into: {(error.strerror or str(error)).lower()}",
+            hint="do it as the user that the backups belong to",
+        ) from error
     raise UsageError(
         f"{path} does not exist", hint="give a store's URL, @NAME, a directory or a snapshot file"
     )
@@ -107,11 +117,8 @@ def opened(context: Context, named: str | None, *, forms: Option[str] | None = f
 def planned(context: Context, url: str) -> Store:
     """The store that a plan names, with the credentials of the configured store of the same URL.
 
-    STORE, when given, is where to read instead: the same objects may have been copied there.
     Raises UsageError, ConfigError.
     """
-    if word(context) is not None:
-        return readable(context)
     for configured in context.configuration.file.stores:
         found = opened(context, f"@{configured.name}")
         if found.url == url:

@@ -124,7 +124,7 @@ def unwrapped(
                 source = _fetched(source, Path(stack.enter_context(_directory(scratch))))
             wrapping = find(source)
             path = wrapping.path
-            stack.enter_context(_unused_by_etcd(path))
+            stack.enter_context(unused_by_etcd(path))
             if (chunks := _unpacked(path)) is not None:
                 path = Path(stack.enter_context(_directory(scratch)), "db")
                 _write(path, _bounded(chunks, wrapping.path.name, limit))
@@ -151,7 +151,7 @@ def _fetched(source: Stored, directory: Path) -> Path:
 
 
 @contextmanager
-def _unused_by_etcd(path: Path) -> Generator[None]:
+def unused_by_etcd(path: Path) -> Generator[None]:
     """Share the lock that etcd holds on its database, as bbolt's own readers do.  Raises TargetError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -59,11 +59,11 @@ def run(context: Context) -> int:
     """Look, and say it in one line."""
     try:
         result = _result(context)
-    except RootcellarError as error:
+    except (RootcellarError, OSError) as error:
         result = CheckResult(
             state=State.UNKNOWN.name,
             exit_code=State.UNKNOWN,
-            problems=(error.message,),
+            problems=(error.message if isinstance(error, RootcellarError) else str(error),),
             store=None,
             window=None,
             backup_age=None,

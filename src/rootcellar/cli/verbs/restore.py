@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -102,7 +103,7 @@ def _carry_out(context: Context, store: Store, plan: RestorePlan) -> int:
         if not console.is_text:
             console.document(plan)
         if out is not None:
-            console.note(f"to carry it out: rootcellar restore --plan {out} --data-dir DIR")
+            console.note(f"to carry it out: rootcellar restore {_single(context)}--plan {out} --data-dir DIR")
         return 0
     targets = _targets(plan, arguments)
     _confirm(context, targets)
@@ -142,7 +143,7 @@ def _planned(context: Context, stack: ExitStack) -> tuple[Store, RestorePlan]:
                     hint="the plan has decided that: make another one",
                 )
         plan = read_plan(path)
-        return sources.planned(context, plan.store), plan
+        return _read_from(context, stack, plan.store), plan
     wish = _wish(arguments)
     if fallback.has_several(context) and not arguments.has(flags.OBJECT_KEY):
         store, catalogue = fallback.furthest(context, wish.target)
@@ -152,6 +153,25 @@ def _planned(context: Context, stack: ExitStack) -> tuple[Store, RestorePlan]:
         store, planned = stack.enter_context(single(place))
         return store, plan_bare(store.url, planned, wish)
     return place, plan_restore(read_catalogue(place), place.url, wish)
+
+
+def _read_from(context: Context, stack: ExitStack, url: str) -> Store:
+    """The store of a plan.  STORE, when given, is where to read instead: the same objects may lie there."""
+    if sources.word(context) is None and not context.arguments.has(flags.OBJECT_KEY):
+        return sources.planned(context, url)
+    place = source(context)
+    return stack.enter_context(single(place))[0] if isinstance(place, Path | Stored) else place
+
+
+def _single(context: Context) -> str:
+    """What to write before --plan for a single backup: a plan cannot name what lies in no store."""
+    place = source(context)
+    if not isinstance(place, Path | Stored):
+        return ""
+    named, key = sources.word(context), context.arguments.get(flags.OBJECT_KEY)
+    words = [] if named is None else [named]
+    words += [] if key is None else [flags.OBJECT_KEY.flag, key]
+    return "".join(f"{shlex.quote(word)} " for word in words)
 
 
 def _wish(arguments: Arguments) -> Wish:
