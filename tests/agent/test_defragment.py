@@ -12,10 +12,11 @@ from rootcellar.agent.defragment import (
     look,
     plan_defragmentation,
 )
+from rootcellar.agent.members import MemberControl
 from rootcellar.errors import EtcdError, EtcdUnavailableError
 from rootcellar.etcd.answers import AlarmKind
 from rootcellar.etcd.client import EtcdClient
-from tests.agent.door_scene import eventually, half_rolled
+from tests.agent.door_scene import eventually, half_rolled, lived
 
 MIB = 1 << 20
 
@@ -28,10 +29,14 @@ def order(*seats, threshold=ALWAYS):
     return [each.name for each in plan_defragmentation(seats, threshold).turns]
 
 
-def test_the_leader_comes_last_and_learners_first():
-    assert order(seat(1, is_leader=True), seat(2), seat(3), seat(4, is_learner=True)) == [
-        *("m4", "m2", "m3", "m1")
-    ]
+def test_the_leader_comes_last():
+    assert order(seat(1, is_leader=True), seat(2), seat(3)) == ["m2", "m3", "m1"]
+
+
+def test_a_learner_is_spared_even_when_it_is_full():
+    plan = plan_defragmentation([seat(1, is_leader=True), seat(2, is_learner=True, is_full=True)], ALWAYS)
+    assert [each.name for each in plan.turns] == ["m1"]
+    assert [each.name for each in plan.spared] == ["m2"]
 
 
 def test_only_members_that_waste_enough_have_a_turn():
@@ -142,6 +147,20 @@ def test_a_member_that_goes_down_on_the_way_stops_it(etcd):
 
         with pytest.raises(EtcdUnavailableError, match="does not answer"):
             defragment(client, ALWAYS, told=strike)
+
+
+def test_beside_a_learner_the_voters_are_defragmented(etcd, etcd_line):
+    first = lived(etcd, etcd_line, "m1")
+    second = etcd.make(etcd_line, "m2")
+    with EtcdClient([first.endpoint]) as client:
+        MemberControl(client).add_learner([second.peer_url])
+        second.initial_cluster = f"{first.initial_cluster},{second.initial_cluster}"
+        second.joins = True
+        second.start_soon()
+        eventually(lambda: all(each.answers for each in look(client)))
+        assert [each.name for each in look(client) if each.is_learner] == ["m2"]
+        fill(client, 3)
+        assert [done.seat.name for done in defragment(client, ALWAYS).done] == ["m1"]
 
 
 def overfill(client):

@@ -97,7 +97,7 @@ class DefragResult:
 def plan_defragmentation(seats: Sequence[Seat], threshold: Threshold) -> DefragPlan:
     """Decide.  Pure.  Raises EtcdUnavailableError while a voter is silent, or there is no leader.
 
-    A full member always has a turn: what is in use is counted anew only by the next write, and it takes none.
+    A full voter always has a turn: what is in use is counted anew only by the next write, and it takes none.
     """
     silent = [seat.name or f"{seat.id:x}" for seat in seats if not seat.answers and not seat.is_learner]
     if silent:
@@ -107,8 +107,10 @@ def plan_defragmentation(seats: Sequence[Seat], threshold: Threshold) -> DefragP
         )
     if not any(seat.is_leader for seat in seats):
         raise EtcdUnavailableError("the cluster has no leader", hint="wait until one is elected")
-    worth = [seat for seat in seats if seat.answers and (seat.is_full or threshold.is_met(seat))]
-    turns = sorted(worth, key=lambda seat: (seat.is_leader, not seat.is_learner, seat.name, seat.id))
+    # etcd refuses to defragment a learner.
+    able = [seat for seat in seats if seat.answers and not seat.is_learner]
+    worth = [seat for seat in able if seat.is_full or threshold.is_met(seat)]
+    turns = sorted(worth, key=lambda seat: (seat.is_leader, seat.name, seat.id))
     return DefragPlan(tuple(turns), tuple(seat for seat in seats if seat not in worth))
 
 
