@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -156,12 +157,32 @@ def test_a_bucket_made_by_a_request_whose_answer_was_lost_counts_as_made(seaweed
         assert s3_admin(bucket, endpoint=proxy.endpoint).create(WISH) is Outcome.CREATED
 
 
-def test_wrong_keys_are_denied_with_a_code(shared):
-    admin = s3_admin(shared, keys=Keys(shared, "wrong"))
+@pytest.mark.parametrize(
+    ("keys", "said", "code"),
+    [
+        (lambda bucket: Keys(bucket, "wrong"), "the signature does not match", codes.UNAUTHORIZED),
+        (
+            lambda bucket: Keys(replace(bucket, access_key="nobody")),
+            "the store does not know the access key",
+            codes.UNAUTHENTICATED,
+        ),
+    ],
+)
+def test_wrong_keys_are_denied_with_the_same_code_by_every_call(shared, keys, said, code):
+    admin = s3_admin(shared, keys=keys(shared))
     for call in (admin.look, lambda: admin.create(WISH), lambda: admin.delete_objects("a")):
-        with pytest.raises(DeniedError) as refused:
+        with pytest.raises(DeniedError, match=said) as refused:
             call()
-        assert codes.codes(refused.value) == (codes.UNAUTHORIZED,)
+        assert codes.codes(refused.value) == (code,)
+
+
+def test_where_a_bucket_lets_nobody_in_it_may_be_another_account_s(shared, seaweed):
+    with Proxy(seaweed.port) as proxy:
+        proxy.on(f"HEAD /{shared.name}".encode(), refusal(403, "AccessDenied"))
+        proxy.on(f"GET /{shared.name}".encode(), refusal(403, "AccessDenied"))
+        with pytest.raises(DeniedError, match="or the bucket is another account's") as refused:
+            s3_admin(shared, endpoint=proxy.endpoint).look()
+    assert codes.codes(refused.value) == (codes.UNAUTHORIZED,)
 
 
 # deletion

@@ -144,32 +144,35 @@ class S3Admin(Bucket):
             try:
                 with translated("look", self._url):
                     answer: Any = self._client().head_bucket(Bucket=self._options.bucket)
-            except NotFoundError:
-                return self._confirmed_missing()
+            except (NotFoundError, DeniedError):
+                return self._said_in_full()
             told = answer.get("BucketRegion")
             return str(told) if told else UNKNOWN
 
+        return Attempts(self._backoff).run(once)
+
+    def _said_in_full(self) -> Unknown | None:
+        """None for no bucket.  A HEAD of 404 may be anybody's, and one of 403 means a wrong key as well as a
+        right one that is not allowed this: only an answer with a body says which.
+        """
         try:
-            return Attempts(self._backoff).run(once)
-        except DeniedError as error:  # HEAD has no body to say more
+            with translated("look", self._url):
+                whole(self._client().list_objects_v2(Bucket=self._options.bucket, MaxKeys=1), "IsTruncated")
+        except DeniedError as error:
+            if code(error) not in {"AccessDenied", "403"}:
+                raise
             raise DeniedError(
                 f"{self._url}: access denied, or the bucket is another account's",
                 hint="look at the credentials, and whether the name is taken by somebody else",
                 operation="look",
-            ) from error
-
-    def _confirmed_missing(self) -> Unknown | None:
-        """None for no bucket.  A HEAD of 404 may be anybody's: only an answer with a body says which."""
-        try:
-            with translated("look", self._url):
-                whole(self._client().list_objects_v2(Bucket=self._options.bucket, MaxKeys=1), "IsTruncated")
+            ) from error.__cause__
         except NotFoundError as error:
             if code(error) == "NoSuchBucket":
                 return None
             raise TransientError(
                 f"{self._url}: an answer that is not the store's", operation="look"
             ) from error
-        return UNKNOWN  # somebody made it meanwhile
+        return UNKNOWN  # somebody made it, or let us in, meanwhile
 
     def _claims(self) -> tuple[Claim, ...] | Unknown:
         try:
