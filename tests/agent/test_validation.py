@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import resource
 import shutil
+import signal
 
 import pytest
 
@@ -11,6 +13,7 @@ from rootcellar.agent.validation import Mode, Status, Validation, against_store,
 from rootcellar.etcd.client import EtcdClient
 from testbed.etcd import start_together
 from tests.agent.door_scene import break_pages, damage, lived, stillborn, write
+from tests.backup.killing import Killer
 
 MODES = list(Mode)
 
@@ -301,6 +304,45 @@ def test_the_guard_is_left_once_and_only_where_a_namespace_is_known(tmp_path):
     keep_guard(tmp_path / "data", "first")
     keep_guard(tmp_path / "data", "second")
     assert (tmp_path / "safe_guard").read_text() == "first"
+
+
+def keep_guard_on_a_full_disk(data_dir, namespace):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    keep_guard(data_dir, namespace)
+
+
+def test_a_full_disk_leaves_no_guard_that_locks_the_volume_out(tmp_path):
+    with Killer() as killer, pytest.raises(OSError, match="File too large"):
+        killer.run(keep_guard_on_a_full_disk, tmp_path / "data", "shoot--a")
+    assert not (tmp_path / "safe_guard").exists()
+    keep_guard(tmp_path / "data", "shoot--a")
+    assert (tmp_path / "safe_guard").read_text() == "shoot--a"
+
+
+def test_killed_anywhere_the_guard_is_whole_or_not_there_and_the_next_start_leaves_it(tmp_path):
+    deaths = 0
+    with Killer() as killer:
+        for at in range(100):
+            volume = tmp_path / f"volume-{at}"
+            killed = killer.run(keep_guard, volume / "data", "shoot--a", at=at)
+            deaths += killed
+            assert validate(volume / "data", Mode.FULL, namespace="shoot--a").status is Status.NOT_EXIST
+            keep_guard(volume / "data", "shoot--a")
+            assert [path.name for path in volume.iterdir()] == ["safe_guard"], at
+            assert (volume / "safe_guard").read_text() == "shoot--a"
+            if not killed:
+                break
+    assert deaths > 4
+
+
+def test_an_empty_guard_is_none(dead):
+    """Written in place, a guard was left so by a full disk."""
+    guard = dead.data_dir.parent / "safe_guard"
+    guard.touch()
+    assert validate(dead.data_dir, Mode.SANITY, namespace="shoot--a").valid
+    keep_guard(dead.data_dir, "shoot--a")
+    assert guard.read_text() == "shoot--a"
 
 
 def test_a_database_that_may_not_be_read_is_no_corruption(dead, monkeypatch):

@@ -99,10 +99,22 @@ def keep_guard(data_dir: Path, namespace: str) -> None:
     Raises OSError.
     """
     guard = data_dir.parent / SAFE_GUARD
-    if namespace and not guard.exists():
+    if namespace and not _said(guard):
         guard.parent.mkdir(parents=True, exist_ok=True)
-        write_file(guard, namespace.encode())
+        # A crash here leaves a part of the file under a name that nobody reads, and the next start removes.
+        new = guard.with_name(f".{SAFE_GUARD}-new")
+        new.unlink(missing_ok=True)
+        write_file(new, namespace.encode())
+        new.replace(guard)
         sync_directory(guard.parent)
+
+
+def _said(guard: Path) -> str:
+    """The namespace that the guard names; empty where there is none, or one that was never written."""
+    try:
+        return guard.read_text(errors="replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
 
 
 class _FoundError(Exception):
@@ -165,11 +177,8 @@ def against_store(found: Validation, latest: int) -> Validation:
 
 
 def _guarded(data_dir: Path, namespace: str) -> None:
-    guard = data_dir.parent / SAFE_GUARD
-    if not namespace or not guard.exists():
-        return
-    said = guard.read_text(errors="replace").strip()
-    if said != namespace:
+    said = _said(data_dir.parent / SAFE_GUARD) if namespace else ""
+    if said not in ("", namespace):
         raise _FoundError(
             Status.WRONG_VOLUME, f"the volume belongs to namespace {said[:253]!r}, and this is {namespace!r}"
         )
