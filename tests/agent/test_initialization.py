@@ -286,6 +286,27 @@ def test_what_keeps_failing_does_not_eat_what_it_failed_on(etcd):
     assert len(place.quarantines(member.data_dir)) == 2
 
 
+@pytest.mark.parametrize("unborn", [False, True], ids=["nothing", "a database of no member"])
+def test_a_directory_without_a_member_is_restored_and_pushes_no_quarantine_out(
+    backed_up, store, etcd, unborn
+):
+    member, hashed = backed_up()
+    now = datetime.now(UTC)
+    for hours in (2, 1):
+        with place.locked(member.data_dir):
+            kept = place.set_aside(member.data_dir, now - timedelta(hours=hours))
+        shutil.copytree(kept, member.data_dir / "member")
+    shutil.rmtree(member.data_dir / "member")
+    if unborn:
+        shutil.copytree(stillborn(etcd, "3.6").data_dir / "member", member.data_dir / "member")
+    kept = place.quarantines(member.data_dir)
+    assert initialize(home(member, store=lambda: store), Mode.FULL).plan.deed is Deed.RESTORE
+    assert place.quarantines(member.data_dir) == kept
+    assert len(kept) == 2
+    member.start()
+    assert member.hash_kv() == hashed
+
+
 # killed anywhere
 
 

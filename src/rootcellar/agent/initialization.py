@@ -186,7 +186,7 @@ def _carry_out(
 ) -> tuple[Path | None, Restored | None]:
     if plan.move is not None:
         _move(home, plan.move)
-    if plan.aside or plan.deed is Deed.RESTORE:
+    if plan.aside:
         _refuse_a_third(home.data_dir, now())
     if facts.found.blank and home.data_dir.is_dir():
         # What an etcd made that never was a member: as old data it would push out some that is worth it.
