@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct, field
 
 from rootcellar.kube.controller import Controller, Watch
 from rootcellar.kube.filters import created, reference, users
-from rootcellar.kube.kinds import Key, Meta, untyped
+from rootcellar.kube.kinds import Head, Key, heads, untyped
 from rootcellar.kube.reflector import Reflector
 from rootcellar.operator.backupentry.look import EntryWatch
 from rootcellar.operator.backupentry.metrics import EntryMetrics
@@ -70,8 +69,9 @@ def add_entry_controller(
     reconciler = EntryReconciler(ground, settings, parting, buckets, ignore_annotation=ignore_annotation)
     watches = [Watch(entries, orders(settings.types, settings.classes, ignore_annotation=ignore_annotation))]
     if ignore_annotation:
-        watches.append(Watch(Reflector(manager.client, SECRETS), keys=users(entries.cache, _SECRET)))
-        watches.append(Watch(Reflector(manager.client, _NAMESPACES), keys=_control_planes(entries.cache)))
+        secrets, namespaces = manager.reflector(heads(SECRETS)), manager.reflector(heads(_NAMESPACES))
+        watches.append(Watch(secrets, keys=users(entries.cache, _SECRET)))
+        watches.append(Watch(namespaces, keys=_control_planes(entries.cache)))
     controller = Controller(NAME, reconciler.reconcile, watches, workers=workers)
     manager.add(controller)
     if settings.looks is not None:
@@ -95,14 +95,10 @@ def _control_planes(cache: Cache[BackupEntry]) -> Mapper:
 
     def keys(change: Change) -> Iterable[Key]:
         raw = change.new or change.old
-        uid = msgspec.json.decode(raw, type=_Head).metadata.annotations.get(SHOOT_UID) if raw else None
+        uid = msgspec.json.decode(raw, type=Head).metadata.annotations.get(SHOOT_UID) if raw else None
         for key in cache.by(_NAMESPACE, change.key.name):
             name = parse(key.name)
             if uid == name.uid or change.key.name == name.own:
                 yield key
 
     return keys
-
-
-class _Head(Struct, frozen=True):
-    metadata: Meta = field(default_factory=Meta)
