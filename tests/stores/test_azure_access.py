@@ -8,7 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from rootcellar.errors import ConfigError, DeniedError, NotFoundError, TransientError, UsageError
+from rootcellar.errors import (
+    ConfigError,
+    DeniedError,
+    NotFoundError,
+    ThrottledError,
+    TransientError,
+    UsageError,
+)
 from rootcellar.stores import AMBIENT, Backoff, DirectoryCredentials, FileCredentials, open_store
 from rootcellar.stores.azure import identity
 from rootcellar.stores.azure.options import PUBLIC
@@ -218,6 +225,29 @@ def test_an_identity_service_that_is_busy_is_asked_again(azurite_tls, federated,
         with_identity(monkeypatch, fake)
         azure_store(azurite_tls.new_container(), keys=AMBIENT).put("a", [b"x"])
         assert len(fake.asked) == 3
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_a_metadata_service_without_a_token_yet_is_asked_again(azurite_tls, monkeypatch, status):
+    container = azurite_tls.new_container()
+    with FakeTokens(as_json(status, {"error": "not yet"}), given(a_token())) as fake:
+        with_identity(monkeypatch, fake)
+        azure_store(container, keys=AMBIENT).put("a", [b"x"])
+        assert len(fake.asked) == 2
+    with FakeTokens(as_json(status, {"error": "not yet"})) as fake:
+        with_identity(monkeypatch, fake)
+        with pytest.raises(ThrottledError, match=f"answers with status {status}") as caught:
+            azure_store(container, keys=AMBIENT).stat("a")
+    assert "give the machine or pod an identity" in caught.value.hint
+
+
+def test_a_token_serves_to_its_end_where_the_identity_service_is_away(azurite_tls, monkeypatch):
+    with FakeTokens(given(a_token(), 250), as_json(503, {})) as fake:
+        with_identity(monkeypatch, fake)
+        store = azure_store(azurite_tls.new_container(), keys=AMBIENT)
+        store.put("a", [b"x"])
+        assert store.stat("a").size == 1
+        assert len(fake.asked) == 2
 
 
 def test_a_token_is_not_sent_without_encryption(container, federated, monkeypatch):

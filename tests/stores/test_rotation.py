@@ -2,7 +2,7 @@
 
 import pytest
 
-from rootcellar.errors import ConfigError
+from rootcellar.errors import ConfigError, TransientError
 from rootcellar.stores.rotation import Rotating
 from tests.stores.clouds import Values
 
@@ -67,6 +67,46 @@ def test_one_that_was_refused_is_made_again_and_a_later_one_is_not():
     assert second is not first
     rotating.refused(first)  # as another thread says of the same one
     assert rotating.current() is second
+
+
+def test_one_that_is_due_serves_to_its_end_where_no_other_is_to_be_had(monkeypatch):
+    now, serves, asked, away = [1000.0], [True], [], TransientError("away")
+    monkeypatch.setattr("rootcellar.stores.rotation.monotonic", lambda: now[0])
+
+    def make(values):
+        asked.append(values["key"])
+        if away is not None and len(asked) > 1:
+            raise away
+        return (values["key"],)
+
+    source = Values({"key": "a"})
+    rotating = Rotating(source, make, lambda _: False, lambda _: serves[0])
+    first = rotating.current()
+    assert rotating.current() is first
+    assert rotating.current() is first
+    assert len(asked) == 2, "asked again after a pause only"
+    now[0] += 31
+    assert rotating.current() is first
+    assert len(asked) == 3
+    serves[0] = False
+    with pytest.raises(TransientError, match="away"):
+        rotating.current()
+    away = None
+    assert rotating.current() is not first
+
+
+def test_one_of_former_credentials_does_not_hide_that_no_other_is_to_be_had():
+    def make(values):
+        if values["key"] == "b":
+            raise TransientError("away")
+        return (values["key"],)
+
+    source = Values({"key": "a"})
+    rotating = Rotating(source, make)
+    rotating.current()
+    source.rotate(key="b")
+    with pytest.raises(TransientError, match="away"):
+        rotating.current()
 
 
 def test_what_changes_while_it_is_read_is_read_again():

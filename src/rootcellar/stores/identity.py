@@ -7,13 +7,18 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rootcellar.errors import DeniedError, TransientError
+from rootcellar.errors import DeniedError, ThrottledError, TransientError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rootcellar.stores.wire import Request, Wire
 
 _EARLY = 300.0
 """Seconds before its end that a token is replaced, as the clouds' own libraries do."""
+
+_SPARE = 10.0
+"""Seconds that a request with a token may take to arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +30,25 @@ class Token:
 
 
 def is_good(token: Token) -> bool:
-    """Whether it serves for a while yet."""
+    """Whether it need not be replaced yet."""
     return token.ends - _EARLY >= time.time()
 
 
-def exchanged(wire: Wire, request: Request, hint: str) -> dict[str, Any]:
-    """What an identity service answers.  Raises DeniedError with `hint` when it refuses."""
+def serves(token: Token) -> bool:
+    """Whether it can still be sent, where no other is to be had."""
+    return token.ends - _SPARE >= time.time()
+
+
+def exchanged(wire: Wire, request: Request, hint: str, *, not_yet: Collection[int] = ()) -> dict[str, Any]:
+    """What an identity service answers.  Raises DeniedError with `hint` when it refuses, TransientError where
+    it is away or, with a status of `not_yet`, not ready.
+    """
     answer = wire.send(request)
-    if answer.status == 429 or answer.status >= 500:
-        raise TransientError(
+    if answer.status in {408, 429, *not_yet} or answer.status >= 500:
+        waits = answer.status == 429 or answer.status in not_yet
+        raise (ThrottledError if waits else TransientError)(
             f"{request.where}: the identity service answers with status {answer.status}",
+            hint=hint if answer.status in not_yet else None,
             operation=request.operation,
         )
     try:

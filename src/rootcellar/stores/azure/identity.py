@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from rootcellar.errors import ConfigError, TransientError
 from rootcellar.stores.credentials import AMBIENT
-from rootcellar.stores.identity import Token, exchanged, is_good
+from rootcellar.stores.identity import Token, exchanged, is_good, serves
 from rootcellar.stores.rotation import Rotating
 from rootcellar.stores.wire import Request, Wire
 
@@ -28,6 +28,10 @@ LOGIN = "https://login.microsoftonline.com/"
 METADATA = "http://169.254.169.254/metadata/identity/oauth2/token"
 
 _HINT_FEDERATED = "look at the federated credential of the identity: issuer, subject and audience"
+_NOT_YET = (404, 410)
+"""What the metadata service answers while it is renewed, for up to 70 s ("Use managed identities on a virtual
+machine to acquire access token", error handling), and for an identity that it does not know yet.
+"""
 _HINT_MANAGED = "give the machine or pod an identity, or name credentials in the configuration"
 
 
@@ -38,10 +42,10 @@ class IdentitySigner:
         federated = os.environ.get("AZURE_FEDERATED_TOKEN_FILE")
         if federated:
             outside = wire or Wire()
-            self._tokens = Rotating(AMBIENT, lambda _: _federated(outside, Path(federated)), is_good)
+            self._tokens = Rotating(AMBIENT, lambda _: _federated(outside, Path(federated)), is_good, serves)
         else:
             inside = wire or Wire(proxied=False, connect_timeout=2.0, timeout=10.0)
-            self._tokens = Rotating(AMBIENT, lambda _: _managed(inside), is_good)
+            self._tokens = Rotating(AMBIENT, lambda _: _managed(inside), is_good, serves)
 
     def query(self) -> str:
         return ""
@@ -94,7 +98,7 @@ def _managed(wire: Wire) -> Token:
     request = Request(
         "GET", f"{METADATA}?{urlencode(asked)}", "sign in", "the metadata service", {"Metadata": "true"}
     )
-    return _token(exchanged(wire, request, _HINT_MANAGED))
+    return _token(exchanged(wire, request, _HINT_MANAGED, not_yet=_NOT_YET))
 
 
 def _token(found: Mapping[str, object]) -> Token:

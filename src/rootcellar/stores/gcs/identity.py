@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 from rootcellar.errors import ConfigError, TransientError
 from rootcellar.stores.credentials import AMBIENT, Credentials, FileCredentials
-from rootcellar.stores.identity import Token, exchanged, is_good
+from rootcellar.stores.identity import Token, exchanged, is_good, serves
 from rootcellar.stores.rotation import Rotating
 from rootcellar.stores.wire import Request, Wire
 
@@ -53,9 +53,9 @@ def tokens(source: Credentials, wire: Wire | None = None) -> Rotating[Token]:
     found = source if source.load().get("googleCredentials") else ambient()
     if found is None:
         inside = wire or Wire(proxied=False, connect_timeout=2.0, timeout=10.0)
-        return Rotating(AMBIENT, lambda _: _from_metadata(inside), is_good)
+        return Rotating(AMBIENT, lambda _: _from_metadata(inside), is_good, serves)
     outside = wire or Wire()
-    return Rotating(found, lambda values: _from_file(outside, values), is_good)
+    return Rotating(found, lambda values: _from_file(outside, values), is_good, serves)
 
 
 def _from_file(wire: Wire, values: Mapping[str, str]) -> Token:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rootcellar.stores.wire import Answer, Wire
 
 _EARLY = 60.0  # seconds before its end that a token is replaced
+_SPARE = 10.0  # as in `rootcellar.stores.identity`
 _NEVER = float("inf")
 
 _VARIABLES = {
@@ -69,6 +70,7 @@ def access(options: SwiftOptions, credentials: Credentials, wire: Wire) -> Rotat
         credentials,
         lambda values: _fetched(options, values or from_environment(os.environ), wire),
         lambda found: found.ends - _EARLY >= time.time(),
+        lambda found: found.ends - _SPARE >= time.time(),
     )
 
 
