@@ -1,9 +1,16 @@
 """What moves a BackupEntry without an annotation."""
 
+import json
+from datetime import timedelta
+
 import pytest
 
 from rootcellar.errors import KubeNotFoundError
-from rootcellar.operator.backupentry.run import FINALIZER
+from rootcellar.kube.cache import Change
+from rootcellar.kube.kinds import Key
+from rootcellar.operator.backupentry.controller import asks
+from rootcellar.operator.backupentry.parting import FORCED, HELD
+from rootcellar.operator.backupentry.run import FINALIZER, EntrySettings
 from tests.kube.things import wait_until
 from tests.operator.conftest import SECRETS, data_of
 from tests.operator.entry_scene import UID, Scene
@@ -58,6 +65,51 @@ def test_without_annotations_specs_secrets_and_namespaces_count(scene):
         wait_until(lambda: succeeded(scene, 3), "the spec is seen again")
         assert "gardener.cloud/operation" not in scene.get(scene.name)["metadata"]["annotations"]
         assert scene.get(scene.name)["status"]["state"] == {"foreign": "x"}, "what is not ours stays"
+
+
+def test_without_annotations_what_forces_a_deletion_ends_its_grace_all_the_same(scene):
+    scene.put(scene.name)
+    with scene.operator(ignore_annotation=True, grace=timedelta(days=30)) as operator:
+        scene.create(scene.name, scene.spec(), **{HELD: "audit 7"})
+        wait_until(lambda: succeeded(scene, 1), "it is ready")
+        scene.delete(scene.name)
+        scene.stands(scene.name, "Delete", "Pending")
+        operator.rest()
+        scene.annotate(scene.name, **{FORCED: "true"})
+        found = scene.stands(scene.name, "Delete", "Error")
+        assert "the entry is held: audit 7" in found["status"]["lastError"]["description"]
+        scene.annotate(scene.name, **{HELD: None})
+        wait_until(lambda: scene.is_gone(scene.name), "it is gone")
+    assert scene.lies(scene.name) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts"),
+    [
+        ({}, {FORCED: "true"}, True),
+        ({HELD: "audit 7"}, {}, True),
+        ({}, {"note": "x"}, False),
+        ({FORCED: "true"}, {FORCED: "true", "note": "x"}, False),
+    ],
+)
+@pytest.mark.parametrize("deleted", [True, False])
+@pytest.mark.parametrize("type_", ["S3", "gcp"])
+def test_without_annotations_only_those_that_hold_or_force_a_deletion_of_ours_count(
+    tmp_path, old, new, counts, deleted, type_
+):
+    settings = EntrySettings(types={"S3"}, classes=(), directory=tmp_path, tokens=tmp_path, host_path="")
+    deletion = {"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}
+    before, after = (
+        json.dumps(
+            {
+                "metadata": {"name": "e", "generation": 1, "annotations": each, **deletion},
+                "spec": {"type": type_, "bucketName": "b", "region": "r", "secretRef": {}},
+            }
+        ).encode()
+        for each in (old, new)
+    )
+    heard = asks(settings, ignore_annotation=True)(Change(Key("", "e"), before, after))
+    assert heard is (counts and deleted and type_ == "S3")
 
 
 def there(scene, namespace):

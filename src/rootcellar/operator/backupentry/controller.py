@@ -7,18 +7,27 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rootcellar.kube.controller import Controller, Watch
-from rootcellar.kube.filters import created, reference, users
+from rootcellar.kube.filters import (
+    all_of,
+    annotation_changed,
+    any_of,
+    created,
+    deleting,
+    now,
+    reference,
+    users,
+)
 from rootcellar.kube.kinds import Head, Key, heads, untyped
 from rootcellar.kube.reflector import Reflector
 from rootcellar.operator.backupentry.look import EntryWatch
 from rootcellar.operator.backupentry.metrics import EntryMetrics
 from rootcellar.operator.backupentry.names import parse
-from rootcellar.operator.backupentry.parting import EntryParting
+from rootcellar.operator.backupentry.parting import FORCED, HELD, EntryParting
 from rootcellar.operator.backupentry.reconcile import EntryReconciler
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES, BackupEntry
 from rootcellar.operator.shared.buckets import Buckets
 from rootcellar.operator.shared.gardener import SHOOT_UID
-from rootcellar.operator.shared.operation import orders
+from rootcellar.operator.shared.operation import is_ours, orders
 from rootcellar.operator.shared.removal import Removals
 from rootcellar.operator.shared.secrets import SECRETS
 from rootcellar.operator.shared.subject import Ground
@@ -27,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rootcellar.kube.cache import Cache, Change
-    from rootcellar.kube.filters import Mapper
+    from rootcellar.kube.filters import Filter, Mapper
     from rootcellar.kube.manager import Manager
     from rootcellar.logs import Log
     from rootcellar.operator.backupentry.run import EntrySettings
@@ -67,7 +76,7 @@ def add_entry_controller(
     )
     buckets = Buckets()
     reconciler = EntryReconciler(ground, settings, parting, buckets, ignore_annotation=ignore_annotation)
-    watches = [Watch(entries, orders(settings.types, settings.classes, ignore_annotation=ignore_annotation))]
+    watches = [Watch(entries, asks(settings, ignore_annotation=ignore_annotation))]
     if ignore_annotation:
         secrets, namespaces = manager.reflector(heads(SECRETS)), manager.reflector(heads(_NAMESPACES))
         watches.append(Watch(secrets, keys=users(entries.cache, _SECRET)))
@@ -79,6 +88,19 @@ def add_entry_controller(
         looks = Controller(LOOKER, looker.look, [Watch(entries, created)], workers=_LOOKING, first=controller)
         manager.add(looks)
     return controller
+
+
+def asks(settings: EntrySettings, *, ignore_annotation: bool) -> Filter:
+    """The changes of an entry that count: orders, and of one under deletion the annotations that hold it back
+    or force it, which are orders by themselves where every change is one.
+    """
+    ordered = orders(settings.types, settings.classes, ignore_annotation=ignore_annotation)
+    if not ignore_annotation:
+        return ordered
+    ours = now(BACKUP_ENTRIES, lambda entry: is_ours(entry.spec, settings.types, settings.classes))
+    return any_of(
+        ordered, all_of(deleting, any_of(annotation_changed(FORCED), annotation_changed(HELD)), ours)
+    )
 
 
 def _secrets_of(entry: BackupEntry) -> tuple[str]:
