@@ -25,6 +25,7 @@ from rootcellar.errors import (
     UsageError,
 )
 from rootcellar.mvcc.hashkv import hash_kv
+from rootcellar.mvcc.meta import StoreMeta
 from rootcellar.mvcc.revision import KEY_BUCKET
 from rootcellar.stores.file import FileStore
 from rootcellar.wal.verify import verify_member
@@ -230,6 +231,17 @@ def test_a_store_that_cannot_be_written_is_no_reason_not_to_restore(chain, tmp_p
 def test_keys_and_history_asked_for_at_once_are_refused(chain):
     with pytest.raises(UsageError, match="exclude each other"):
         plan_of(chain[0], keep_history=True, compact_to=5)
+
+
+def test_a_compaction_goes_with_a_full_that_is_cut_back_and_never_above_it(chain, tmp_path):
+    store, _, whole = chain
+    with pytest.raises(UsageError, match=r"--compact-to 41 lies above the target, 40"):
+        plan_of(store, 40, compact_to=41)
+    restored = restore_into(tmp_path / "data", store, 40, compact_to=30)
+    with BoltFile(whole) as file:
+        assert restored.hashkv == hash_kv(file, 40, compact_revision=30)
+    with BoltFile(database_of(tmp_path / "data")) as file:
+        assert StoreMeta.read(file).compact_revision == 30
 
 
 def test_no_row_is_left_of_the_time_behind_the_end(chain, tmp_path):

@@ -260,6 +260,17 @@ def test_a_single_file_knows_no_times(cli, ebr, tmp_path):
     assert "knows no times" in result.err
 
 
+def test_a_single_file_is_not_compacted_behind_its_end(cli, ok, ebr, tmp_path):
+    path = ebr() / "v2" / "Full-00000000-00000127-1795250723.gz"
+    result = cli("restore", path, "--data-dir", tmp_path / "x", "--compact-to", 99999)
+    assert result.code == TargetError.exit_code
+    assert "it cannot be compacted at revision 99999: it ends at 127" in result.err
+    assert not (tmp_path / "x" / "member").exists()
+    both = cli("restore", path, "--data-dir", tmp_path / "x", "--compact-to", 120, "--keep-history")
+    assert both.code == UsageError.exit_code
+    assert ok("restore", path, "--data-dir", tmp_path / "x", "--compact-to", 120).code == 0
+
+
 def test_a_configured_quota_is_heard(cli, ebr, tmp_path, config):
     config("etcd: {quota: 1KiB}\n")
     result = cli("restore", ebr(), "--data-dir", tmp_path / "data")

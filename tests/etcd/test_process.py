@@ -12,6 +12,7 @@ from rootcellar.errors import ConfigError, EtcdError, EtcdUnavailableError
 from rootcellar.etcd.answers import Version
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.etcd.process import EtcdProcess, LoopbackPort, find_etcd
+from testbed import binaries
 
 
 def exists(pid):
@@ -44,6 +45,15 @@ def test_a_missing_executable_is_named(tmp_path):
 def test_another_program_is_not_taken_for_etcd():
     with pytest.raises(ConfigError, match="does not say its version as etcd does"):
         find_etcd(Path("/bin/true"))
+
+
+def test_an_executable_here_comes_before_the_one_on_path(monkeypatch, tmp_path):
+    here, on_path = find_etcd(binaries.etcd("3.4").etcd), find_etcd(binaries.etcd("3.7").etcd)
+    monkeypatch.setenv("PATH", str(on_path.path.parent))
+    monkeypatch.chdir(tmp_path)
+    assert find_etcd(Path("etcd")) == on_path
+    Path("etcd").symlink_to(here.path)
+    assert find_etcd(Path("./etcd")) == here
 
 
 def test_the_executable_on_path_is_found(binary, monkeypatch):

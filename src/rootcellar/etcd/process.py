@@ -60,8 +60,9 @@ def find_etcd(explicit: Path | None = None) -> EtcdBinary:
 
     Raises ConfigError when there is none, or when it does not answer `--version`.
     """
-    if explicit is not None:
-        return _inspect(explicit)
+    if explicit is not None:  # a path here first; a bare name that is none here is looked for as a shell does
+        named = explicit if explicit.exists() else shutil.which(explicit) or explicit
+        return _inspect(Path(named).absolute())  # what would be run for `etcd` without a slash is another one
     if on_path := shutil.which("etcd"):
         return _inspect(Path(on_path))
     # The wheel is only a carrier: finding its files must not run its code.

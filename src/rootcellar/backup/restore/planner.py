@@ -69,7 +69,7 @@ def plan_restore(history: History, store_url: str, wish: Wish) -> RestorePlan:
         timeline=chain.timeline,
         source_version=full.etcd_version if full else "",
         for_etcd=wish.for_etcd,
-        compact_revision=_compaction(chain, wish),
+        compact_revision=_compaction(chain, wish, chain.revision if cut is None else cut),
         bump_revision=wish.bump_revision,
         quota=wish.quota,
         lease_ttls=_lease_ttls(chain.snapshots),
@@ -86,6 +86,7 @@ def plan_bare(url: str, planned: PlannedObject, wish: Wish) -> RestorePlan:
         raise UsageError(
             "a single snapshot file knows no times", hint="give --to-revision, or restore from a store"
         )
+    upto = wish.target.revision if isinstance(wish.target, AtRevision) else None
     cluster_id, members = planned_members(wish.members, wish.token)
     return RestorePlan(
         store=url,
@@ -94,10 +95,10 @@ def plan_bare(url: str, planned: PlannedObject, wish: Wish) -> RestorePlan:
         token=wish.token,
         cluster_id=cluster_id,
         members=members,
-        upto=wish.target.revision if isinstance(wish.target, AtRevision) else None,
+        upto=upto,
         for_etcd=wish.for_etcd,
         bump_revision=wish.bump_revision,
-        compact_revision=-1 if wish.compact_to is None else wish.compact_to,
+        compact_revision=-1 if (asked := _asked_compaction(wish, upto)) is None else asked,
         quota=wish.quota,
     )
 
@@ -152,21 +153,26 @@ def _planned(snapshot: Snapshot) -> PlannedObject:
     )
 
 
-def _compaction(chain: ChainPlan, wish: Wish) -> int:
-    if wish.compact_to is not None:
-        if wish.keep_history:
-            raise UsageError("--keep-history and --compact-to exclude each other", hint="give one of them")
-        if chain.revision is not None and wish.compact_to > chain.revision:
-            raise UsageError(
-                f"--compact-to {wish.compact_to} lies above the target, {chain.revision}",
-                hint="compact at or below the revision that is restored",
-            )
-        return wish.compact_to
+def _asked_compaction(wish: Wish, upto: int | None) -> int | None:
+    """--compact-to, if it goes with the rest.  `upto` is the revision that is restored, if that is known."""
+    if wish.compact_to is not None and wish.keep_history:
+        raise UsageError("--keep-history and --compact-to exclude each other", hint="give one of them")
+    if wish.compact_to is not None and upto is not None and wish.compact_to > upto:
+        raise UsageError(
+            f"--compact-to {wish.compact_to} lies above the target, {upto}",
+            hint="compact at or below the revision that is restored",
+        )
+    return wish.compact_to
+
+
+def _compaction(chain: ChainPlan, wish: Wish, upto: int | None) -> int:
+    asked = _asked_compaction(wish, upto)
+    if asked is not None:
+        return asked
     if wish.keep_history:
         return -1
     # A restore to a time ends somewhere in its last delta; what is certain is where that one begins.
-    sure = chain.revision if chain.revision is not None else _after(chain.steps, chain.full)
-    return chain.compaction(sure)
+    return chain.compaction(upto if upto is not None else _after(chain.steps, chain.full))
 
 
 def _after(steps: Iterable[Step], full: Snapshot) -> int:

@@ -252,7 +252,7 @@ def _build(
         )
         if plan.upto is not None and plan.upto < source.revision:
             truncated = truncate_after(transaction, plan.upto)
-            applied = Applied(revision=plan.upto, leases=truncated.leases)
+            applied = Applied(plan.upto, plan.compact_revision, leases=truncated.leases)
         else:
             applied = apply_deltas(
                 transaction, pieces, compact_revision=plan.compact_revision, progress=progress
@@ -266,6 +266,11 @@ def _build(
             raise TargetError(
                 f"the chain ends at revision {applied.revision}, before {plan.upto}",
                 hint=f"restore with --to-revision {applied.revision} or less",
+            )
+        if not plan.deltas and plan.compact_revision > applied.revision:
+            raise TargetError(
+                f"it cannot be compacted at revision {plan.compact_revision}: it ends at {applied.revision}",
+                hint="compact at or below its last revision",
             )
         stamped = stamp(transaction, members, applied, plan.lease_ttls)
         transaction.commit(both_metas=True)
