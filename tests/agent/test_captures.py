@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
+from rootcellar.agent import backoff
+from rootcellar.agent.state import Fault
+from rootcellar.errors import FencedError, TransientError
+from rootcellar.stores.decorator import StoreDecorator
 from rootcellar.stores.file import FileStore
 from tests.agent.agents import wait_until
 from tests.agent.test_proving import Stay
 from tests.backup.capture_scene import a_scene
+from tests.backup.session_scene import opened
 
 
 @pytest.fixture
@@ -52,6 +59,24 @@ class Led(Stay):
         await self.until(lambda: self.journal.point and self.journal.point.revision >= revision, "a point")
 
 
+class Breaking(StoreDecorator):
+    """A store in which the first fulls break off behind their first bytes."""
+
+    def __init__(self, inner, times):
+        super().__init__(inner)
+        self.times = times
+        self.began = []
+
+    def put(self, key, chunks, *, condition=None):
+        if key.startswith("v2/Full"):
+            self.began.append(time.monotonic())
+            if len(self.began) <= self.times:
+                next(iter(chunks))
+                time.sleep(0.3)  # deltas begin behind it meanwhile
+                raise TransientError("connection reset")
+        return self.inner.put(key, chunks, condition=condition)
+
+
 def test_deltas_that_are_asked_for_leave_the_next_period_where_it_was(scene, store):
     stay = Led(scene, store, delta_every=2)
 
@@ -66,3 +91,43 @@ def test_deltas_that_are_asked_for_leave_the_next_period_where_it_was(scene, sto
             return stay.clock.monotonic() - began
 
     assert asyncio.run(live()) < 12, "the next tick, not the tenth"
+
+
+@pytest.mark.parametrize("delta_every", [0.1, 300, None])
+def test_a_full_that_deltas_need_and_that_breaks_off_is_a_fault_and_tried_with_growing_pauses(
+    scene, store, delta_every
+):
+    """Also where the next delta is far away, or none is ever due."""
+    breaking = Breaking(store, times=2)
+    stay = Led(scene, breaking, delta_every)
+
+    async def live():
+        async with stay.running():
+            await stay.until(lambda: Fault.STORE_UNAVAILABLE in stay.board.facts.faults, "the fault")
+            await stay.until(lambda: stay.journal.full.count == 1, "a full")
+            await stay.until(lambda: not stay.board.facts.faults, "all is well")
+
+    asyncio.run(live())
+    assert [each["fault"] for each in stay.logged("capture-failed")] == ["store-unavailable"] * 2
+    assert len(breaking.began) == 3
+    # Between half and the whole of one second and of two.
+    pauses = [late - early for early, late in pairwise(breaking.began)]
+    assert all(pause >= least for pause, least in zip(pauses, (0.5, 1), strict=True)), pauses
+    assert stay.journal.epoch == 1
+
+
+def test_without_periodic_deltas_a_writer_that_was_fenced_comes_back(scene, store, monkeypatch):
+    soon = (FencedError, backoff.Rule(Fault.FENCED, 0.2, 1))
+    monkeypatch.setattr(backoff, "_RULES", (soon, *backoff._RULES))  # noqa: SLF001
+    stay = Led(scene, store, delta_every=None)
+
+    async def live():
+        async with stay.running():
+            await stay.until(lambda: stay.journal.full.count == 1, "the first full")
+            await asyncio.to_thread(lambda: opened(scene).close())
+            with pytest.raises(FencedError, match="superseded"):
+                await stay.captures.full(why="schedule")
+            await stay.until(lambda: stay.journal.epoch == 3, "a session")
+            return await stay.captures.full(why="schedule")
+
+    assert asyncio.run(live()).record.epoch == 3

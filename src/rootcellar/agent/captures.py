@@ -110,6 +110,8 @@ class Captures:
         self._session: Session | None = None
         self._has_session = asyncio.Event()
         self._full: asyncio.Task[Captured | None] | None = None
+        self._awaited: asyncio.Task[Captured | None] | None = None
+        """The full without which deltas cannot go on, until somebody has looked at what it came to."""
         self._waiters: list[_Waiter] = []
         self._wake = asyncio.Event()
         self._finishing: float | None = None
@@ -305,7 +307,11 @@ class Captures:
                     f"storing deltas took longer than {bound * WEDGED:.0f} s: the session was given up",
                     hint="the store or etcd answers nothing at all",
                 ) from None
-        self._works()
+        self._take_awaited()
+        if self._awaited is None and (done.need is None or done.need.need not in _BLOCKING):
+            self._works()
+        elif session.is_following:  # etcd has answered; the store may still refuse the full
+            self._board.clear(*_OF_ETCD)
         self._journal.all_captured(done.written)
         for each in done.written:
             self._tell(each)
@@ -363,12 +369,13 @@ class Captures:
         """Take the full that deltas need.  Those that can go on without are not waited for."""
         damage = self._damage()
         if need is None:
-            self._board.clear(Fault.GAP)
+            if self._awaited is None:
+                self._board.clear(Fault.GAP)
             need = damage
         if need is None:
             return None
         running = self._full is not None and not self._full.done()
-        if need.need in _BLOCKING:
+        if is_blocking := need.need in _BLOCKING:
             # Nothing is stored until this full is: that is a gap, unless nothing was to be stored before.
             if need.need not in (Need.FIRST, Need.FINAL):
                 self._board.fault(Fault.GAP, f"deltas cannot go on: {need.reason}")
@@ -379,10 +386,25 @@ class Captures:
         task = self._full if running else self._begin_full(session, need.reason)
         assert task is not None  # noqa: S101  one or the other
         if self._waiters or self._finishing is not None:
-            return await asyncio.shield(task)
-        while need.need in _BLOCKING and not task.done() and not session.is_following:
-            await asyncio.wait({task}, timeout=0.1)
+            await asyncio.wait({task})
+        if is_blocking:
+            return await self._await(session, task)
         return task.result() if task.done() else None
+
+    async def _await(self, session: Session, task: asyncio.Task[Captured | None]) -> Captured | None:
+        """Until there are deltas to collect behind a full; what it came to, if it has come that far."""
+        self._awaited = task
+        while not task.done() and not session.is_following:
+            await asyncio.wait({task}, timeout=0.1)
+        return self._take_awaited()
+
+    def _take_awaited(self) -> Captured | None:
+        """What the full that deltas wait for came to, once it has.  Raises what stopped it, once."""
+        task = self._awaited
+        if task is None or not task.done():
+            return None
+        self._awaited = None
+        return task.result()
 
     def _begin_full(
         self, session: Session, why: str, *, final: bool | None = None, unless_unchanged: bool = False
@@ -406,7 +428,9 @@ class Captures:
             self._log.warning("full-failed", why=why, **told(error))
             if isinstance(error, FencedError | ForkedError):
                 self._ended_by = error
+            if self._ended_by is not None or self._awaited is asyncio.current_task():
                 session.cut()
+                self._wake.set()
             raise
         if captured is None:
             self._log.info("full-skipped", why=why, reason="nothing changed since the last one")
@@ -414,6 +438,7 @@ class Captures:
         self._journal.captured(captured)
         self._journal.point = session.point
         self.last_full_at = captured.record.captured_at
+        self._works()
         self._board.clear(Fault.GAP)
         self._tell(captured, why)
         damage = self._journal.damage
