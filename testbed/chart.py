@@ -10,13 +10,16 @@ from rootcellar.operator.contracts import CONTRACTS
 from rootcellar.operator.shared import rights
 
 CHART = Path(__file__).resolve().parents[1] / "charts" / "rootcellar"
+LEASE = '{{ include "rootcellar.name" . }}'
+"""Its name is the release's: helm renders the files of rights, too."""
 CRDS, RIGHTS = Path("crds"), Path("files/rights")
 _NOTE = "# Made by `make gen` from {}; do not edit.\n"
 
 
 def generated() -> dict[Path, str]:
     """The texts by their paths in the chart."""
-    texts = {RIGHTS / "operator.yaml": _NOTE.format(rights.__name__) + rbac.text(rights.RIGHTS)}
+    own = rbac.text(rights.operator_rights(LEASE))
+    texts = {RIGHTS / "operator.yaml": _NOTE.format(rights.__name__) + own}
     for contract in CONTRACTS:
         package = f"rootcellar.operator.{contract.name}"
         manifest = crd.text(crd.manifest(contract.definition))

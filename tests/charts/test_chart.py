@@ -89,6 +89,7 @@ def test_the_operator_is_told_what_the_values_say(helm):
         "--controllers=backupbucket,backupentry",
         "--classes=shoot",
         "--namespace=cellar",
+        "--lease-name=rc-rootcellar",
         "--listen=:8080",
         "--workers=5",
         "--leader-election",
@@ -111,6 +112,7 @@ def test_the_operator_is_told_what_the_values_say(helm):
         "--types=aws,S3",
         "--classes=shoot,seed",
         "--namespace=cellar",
+        "--lease-name=rc-rootcellar",
         "--listen=:9000",
         "--workers=9",
         "--no-leader-election",
@@ -179,9 +181,9 @@ def test_a_controller_that_is_off_brings_no_rights(helm):
     objects = helm.render({"controllers": ["backupentry"], "generatedSecretNamespaces": ["garden"]})
     entry = CONTRACTS[1]
     assert granted(objects, "ClusterRole") == {
-        None: [*rules(entry.rights, "cluster"), *rules(rights.RIGHTS, "cluster")]
+        None: [*rules(entry.rights, "cluster"), *rules(rights.operator_rights(NAME), "cluster")]
     }
-    assert granted(objects, "Role") == {"cellar": rules(rights.RIGHTS, "own")}
+    assert granted(objects, "Role") == {"cellar": rules(rights.operator_rights(NAME), "own")}
 
 
 def test_all_secrets_are_read_only_where_the_annotation_that_asks_is_ignored(helm):
@@ -199,7 +201,7 @@ def test_secrets_are_generated_only_where_the_values_allow_it(helm):
     objects = helm.render({"generatedSecretNamespaces": ["garden", "other"]})
     wanted = rules(bucket.rights, rights.GENERATED)
     assert granted(objects, "Role") == {
-        "cellar": rules(rights.RIGHTS, "own"),
+        "cellar": rules(rights.operator_rights(NAME), "own"),
         "garden": wanted,
         "other": wanted,
     }

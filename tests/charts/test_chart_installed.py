@@ -81,7 +81,8 @@ def test_whoever_installs_it_is_told_what_is_served(helm_there, crds):
 
 def test_the_operator_may_do_what_each_controller_says_that_it_touches(control_plane, home, elsewhere):
     places = {CLUSTER: "", OWN: home, rights.GENERATED: elsewhere, rights.WATCHED: ""}
-    for right in (*rights.RIGHTS, *(each for contract in CONTRACTS for each in contract.rights)):
+    declared = [each for contract in CONTRACTS for each in contract.rights]
+    for right in (*rights.operator_rights(FULL), *declared):
         for verb in right.verbs:
             for name in right.names or ("",):
                 place = places[right.where]
@@ -100,7 +101,7 @@ def test_the_operator_may_do_what_each_controller_says_that_it_touches(control_p
         ("delete", "", "namespaces", "x"),
         ("create", "", "pods", ""),
         ("create", "", "serviceaccounts/token", "x"),
-        ("patch", "coordination.k8s.io", "leases", "rootcellar-operator"),
+        ("patch", "coordination.k8s.io", "leases", FULL),
         ("delete", "extensions.gardener.cloud", "backupbuckets", "x"),
         ("delete", "extensions.gardener.cloud", "backupentries", "x"),
         ("create", "extensions.gardener.cloud", "backupentries", ""),
@@ -189,9 +190,11 @@ def test_an_upgrade_takes_away_the_rights_of_what_is_off_and_leaves_crds_as_they
     bucket, entry = CONTRACTS
     before = versions()
     assert may(bucket)
+    control_plane.client.merge_patch(DEPLOYMENTS, FULL, {"spec": {"replicas": 0}}, home)
     helm_there.must(
         "upgrade", NAME, CHART, "-n", home, "--reuse-values", "--set", "controllers={backupentry}"
     )
     wait_until(lambda: not may(bucket), "the API server knows of the fewer rights")
     assert may(entry)
     assert versions() == before
+    assert control_plane.client.get(DEPLOYMENTS, FULL, home)["spec"]["replicas"] == 2, "as the docs say"

@@ -18,7 +18,6 @@ from rootcellar.operator.backupentry.controller import add_entry_controller
 from rootcellar.operator.backupentry.run import EntrySettings
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES
 from rootcellar.operator.shared.gardener import GENERATED_IN
-from rootcellar.operator.shared.rights import ELECTION
 from testbed.chart import CHART
 from tests.kube.things import wait_until
 from tests.operator.conftest import Kubectl, keys_of, served
@@ -46,7 +45,7 @@ def operator(served, place, tmp_path):
     access = replace(served.access, certificate=None, key=None, token=token["status"]["token"])
     written = io.StringIO()
     log = make_log("json", written)
-    manager = Manager(access, identity="me", log=log, terms=Terms(place, ELECTION, "me"))
+    manager = Manager(access, identity="me", log=log, terms=Terms(place, f"{place}-rootcellar", "me"))
     common = {"types": {"S3", "local"}, "classes": {place}, "directory": tmp_path, "tokens": tmp_path}
     add_bucket_controller(manager, BucketSettings(**common, owner="o"), log=log, ignore_annotation=True)
     entries = EntrySettings(**common, host_path="/buckets")
@@ -76,7 +75,7 @@ def test_buckets_and_entries_live_and_die_by_the_charts_rights_alone(served, ope
         wait_until(lambda each=each, name=name: state(each, name) == "Succeeded", f"{name} is ready")
     assert buckets.read_secret(f"generated-bucket-local-{place}")
     assert buckets.read_secret("etcd-backup", shoot)
-    assert served.client.get(LEASES, ELECTION, place).spec.holder_identity == "me"
+    assert served.client.get(LEASES, f"{place}-rootcellar", place).spec.holder_identity == "me"
 
     entries.delete(f"{shoot}--1")
     wait_until(lambda: entries.is_gone(f"{shoot}--1"), "the entry is gone")

@@ -174,10 +174,10 @@ def test_a_right_that_was_taken_away_is_named_in_the_log(seed):
     wait_until(lambda: told in seed.logs(), "the log names it", 120)
 
     seed.client.merge_patch(ROLES, role, {"rules": rules})
-    lease = json.dumps(seed.client.get(LEASES, "rootcellar-operator", seed.namespace)["spec"])
+    lease = json.dumps(seed.client.get(LEASES, "rc-rootcellar", seed.namespace)["spec"])
     seed.cluster.kubectl("delete", "pods", "--selector", OURS, "--wait=false", namespace=seed.namespace)
     wait_until(
-        lambda: json.dumps(seed.client.get(LEASES, "rootcellar-operator", seed.namespace)["spec"]) != lease,
+        lambda: json.dumps(seed.client.get(LEASES, "rc-rootcellar", seed.namespace)["spec"]) != lease,
         "it works again",
         120,
     )

@@ -65,7 +65,7 @@ def account(served):
     def make(*contracts, without=""):
         namespace = served.new_namespace()
         client.create(ACCOUNTS, {"metadata": {"name": "it"}}, namespace)
-        wanted = [right for each in contracts for right in each.rights] + list(rights.RIGHTS)
+        wanted = [right for each in contracts for right in each.rights] + list(rights.operator_rights())
         wanted = [right for right in wanted if right.resource != without]
         subject = {"kind": "ServiceAccount", "name": "it", "namespace": namespace}
         for kind, where, place in (("ClusterRole", CLUSTER, ""), ("Role", OWN, namespace)):
@@ -109,6 +109,13 @@ def test_to_see_secrets_change_takes_rights_only_where_the_annotation_is_ignored
     with KubeClient(access) as client, pytest.raises(KubeDeniedError) as refused:
         look(client, settings(tmp_path, namespace, ignore_annotation=True))
     assert "list, watch secrets" in refused.value.message
+
+
+def test_without_a_right_to_the_lease_that_it_was_told_it_does_not_begin(account, tmp_path):
+    access, namespace = account(*CONTRACTS)
+    with KubeClient(access) as client, pytest.raises(KubeDeniedError) as refused:
+        look(client, settings(tmp_path, namespace, lease="another"))
+    assert f"get another, patch another leases in {namespace}" in refused.value.message
 
 
 def test_a_kind_that_the_api_server_does_not_know_is_told_at_once(served):

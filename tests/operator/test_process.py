@@ -166,6 +166,14 @@ def test_when_the_leader_is_killed_the_one_that_waits_takes_over(scene):
     wait_until(lambda: scene.is_gone(name), "the entry is gone")
 
 
+def test_two_operators_in_one_namespace_work_side_by_side_with_a_lease_each(scene):
+    one, other = scene.start("one"), scene.start("other", "--lease-name=other")
+    for operator in (one, other):
+        operator.wait_for("leads")
+    assert scene.holder() == one.said("leads")[0]["identity"]
+    assert scene.holder("other") == other.said("leads")[0]["identity"]
+
+
 def test_a_leader_that_was_stopped_for_too_long_ends_by_itself(scene):
     leader = scene.start("leader")
     leader.wait_for("leads")

@@ -46,6 +46,15 @@ NAMESPACE = Option(
     env=True,
     setting="operator.namespace",
 )
+LEASE = Option(
+    "--lease-name",
+    values.text,
+    "NAME",
+    "the Lease by which one process of several works; of each operator in a namespace another",
+    env=True,
+    setting="operator.lease-name",
+    default="rootcellar-operator",
+)
 LISTEN = Option(
     "--listen",
     values.address,
@@ -114,6 +123,7 @@ ALL: tuple[Option[object], ...] = (
     TYPES,
     CLASSES,
     NAMESPACE,
+    LEASE,
     LISTEN,
     WORKERS,
     LEADER_ELECTION,

@@ -339,6 +339,7 @@ class Operator(Table, frozen=True):
     types: Annotated[tuple[Text, ...], Meta(description="provider types that are served")] = ()
     classes: Annotated[tuple[Text, ...], Meta(description="shoot, seed, garden")] = ()
     namespace: Annotated[Text | None, Meta(description="where its Lease is")] = None
+    lease_name: Annotated[Text | None, Meta(description="that of its Lease")] = None
     listen: Annotated[Text | None, Meta(description="where probes and metrics are served")] = None
     workers: Annotated[Positive | None, Meta(description="objects of one kind worked on at once")] = None
     leader_election: Annotated[bool, Meta(description="false: there is no other process")] = True

@@ -41,7 +41,7 @@ def operate(
 
     Raises what `look` raises, and FencedError where another process leads now, or a peer has come.
     """
-    terms = Terms(settings.namespace, rights.ELECTION, settings.identity) if settings.elects else None
+    terms = Terms(settings.namespace, settings.lease, settings.identity) if settings.elects else None
     with ExitStack() as around:
         tokens = around.enter_context(_tokens())
         manager = Manager(access, identity=settings.identity, log=log, terms=terms, listen=settings.listen)
@@ -71,7 +71,8 @@ def look(client: KubeClient, settings: OperatorSettings) -> str:
     places = {CLUSTER: "", OWN: settings.namespace}
     if settings.ignore_annotation:
         places[rights.WATCHED] = ""
-    wanted = (*rights.RIGHTS, *(right for each in contracts for right in each.rights))
+    own = rights.operator_rights(settings.lease)
+    wanted = (*own, *(right for each in contracts for right in each.rights))
     require_rights(client, wanted, places)
     require_kinds(client, contracts)
     if not settings.takes_over and (found := _peers(client, settings)):

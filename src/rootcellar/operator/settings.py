@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from rootcellar.operator.shared.rights import ELECTION
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -14,11 +16,11 @@ if TYPE_CHECKING:
 class OperatorSettings:
     """What an operator was told.
 
-    `identity` tells processes apart, `namespace` is where their Lease is.  `controllers` are names of
-    contracts.  `directory` has the buckets of the type `local`, which are mounted at `host_path` beside an
-    etcd.  `grace` is how long the objects of an entry are kept behind its deletion; `endpoints` are those
-    that a providerConfig may name.  `takes_over`: work although a peer lives.  `beats`: renew the Lease that
-    gardenlet looks at.
+    `identity` tells processes apart; `lease` in `namespace` is the Lease that one of them holds.
+    `controllers` are names of contracts.  `directory` has the buckets of the type `local`, which are mounted
+    at `host_path` beside an etcd.  `grace` is how long the objects of an entry are kept behind its deletion;
+    `endpoints` are those that a providerConfig may name.  `takes_over`: work although a peer lives.  `beats`:
+    renew the Lease that gardenlet looks at.
     """
 
     identity: str
@@ -35,4 +37,5 @@ class OperatorSettings:
     grace: timedelta = timedelta(0)
     endpoints: tuple[str, ...] = ()
     takes_over: bool = False
+    lease: str = ELECTION
     beats: bool = False

@@ -74,6 +74,7 @@ def _settings(context: Context, access: Access) -> OperatorSettings:
         ignore_annotation=given.has(own.IGNORE_ANNOTATION) or written.ignore_operation_annotation,
         grace=timedelta(seconds=given.need(own.GRACE) / SECOND),
         endpoints=given.get(own.ENDPOINTS) or (),
+        lease=given.need(own.LEASE),
         takes_over=given.has(own.TAKE_OVER) or written.take_over,
         beats=given.has(own.HEARTBEAT) or written.heartbeat,
     )

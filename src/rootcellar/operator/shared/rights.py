@@ -8,7 +8,7 @@ from rootcellar.kube.kinds import LEASES
 from rootcellar.kube.rbac import OWN, Right
 
 ELECTION: Final = "rootcellar-operator"
-"""The Lease of who works, in the operator's own namespace."""
+"""The Lease of who works, in the operator's own namespace, where nobody names another."""
 HEARTBEAT: Final = "gardener-extension-heartbeat"
 """The Lease by which gardenlet sees that an extension lives, beside it."""
 GENERATED: Final = "generatedSecrets"
@@ -18,17 +18,22 @@ WATCHED: Final = "watchedSecrets"
 when credentials or namespaces change, and so reads all secrets there are.
 """
 
-RIGHTS: Final = (
-    Right.to(LEASES, "create", why="to stand for election, and to show that it lives", where=OWN),
-    Right(
-        LEASES.group,
-        LEASES.plural,
-        ("get", "patch"),
-        "to renew these two",
-        OWN,
-        names=(ELECTION, HEARTBEAT),
-    ),
-    Right.to(LEASES, "list", why="to see whether another controller for the same objects lives"),
-    Right("", "namespaces", ("get",), "the UID by which buckets know this cluster", names=("kube-system",)),
-    Right("events.k8s.io", "events", ("create", "patch"), "to tell what happened to an object"),
-)
+
+def operator_rights(lease: str = ELECTION) -> tuple[Right, ...]:
+    """Those of an operator whose election is by this Lease."""
+    return (
+        Right.to(LEASES, "create", why="to stand for election, and to show that it lives", where=OWN),
+        Right(
+            LEASES.group,
+            LEASES.plural,
+            ("get", "patch"),
+            "to renew these two",
+            OWN,
+            names=(lease, HEARTBEAT),
+        ),
+        Right.to(LEASES, "list", why="to see whether another controller for the same objects lives"),
+        Right(
+            "", "namespaces", ("get",), "the UID by which buckets know this cluster", names=("kube-system",)
+        ),
+        Right("events.k8s.io", "events", ("create", "patch"), "to tell what happened to an object"),
+    )
