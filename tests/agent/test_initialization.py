@@ -307,6 +307,19 @@ def test_a_directory_without_a_member_is_restored_and_pushes_no_quarantine_out(
     assert member.hash_kv() == hashed
 
 
+def test_what_became_a_member_while_the_store_was_asked_is_not_deleted(backed_up, store, tmp_path):
+    member, _ = backed_up()
+    (member.data_dir / "member").rename(tmp_path / "member")
+
+    def slow():
+        (tmp_path / "member").rename(member.data_dir / "member")
+        return store
+
+    with pytest.raises(TargetError, match="written to meanwhile"):
+        initialize(home(member, store=slow), Mode.FULL)
+    assert database(member).exists()
+
+
 # killed anywhere
 
 

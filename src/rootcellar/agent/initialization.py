@@ -189,9 +189,7 @@ def _carry_out(
     if plan.aside:
         _refuse_a_third(home.data_dir, now())
     if facts.found.blank and home.data_dir.is_dir():
-        # What an etcd made that never was a member: as old data it would push out some that is worth it.
-        with place.locked(home.data_dir):
-            place.remove_blank(home.data_dir)
+        _remove_blank(home.data_dir)
     if plan.deed is Deed.RESTORE:
         assert store is not None  # noqa: S101  a restore is planned from what it holds
         return _restore(home, facts, store, now)
@@ -211,6 +209,18 @@ def _carry_out(
         added = home.control.add_learner(facts.peer_urls)
         _log.info("the cluster takes us as member %x, which does not vote yet", added.id)
     return quarantined, None
+
+
+def _remove_blank(data_dir: Path) -> None:
+    """Delete what an etcd made that never was a member: as old data it would push out some that is worth it.
+
+    Raises TargetError where it is one by now: asking the cluster and the store took its time.
+    """
+    with place.locked(data_dir):
+        now = validate(data_dir, Mode.FULL)
+        if not now.blank:
+            raise TargetError(f"this was written to meanwhile: {now.finding}", hint="start again")
+        place.remove_blank(data_dir)
 
 
 def _move(home: Home, own: Member) -> None:
