@@ -12,9 +12,9 @@ def scene(served, bucket, tmp_path):
     return Scene(served, bucket, tmp_path)
 
 
-def config(days, mode):
+def config(days, mode, group="aws"):
     return {
-        "apiVersion": "aws.provider.extensions.gardener.cloud/v1alpha1",
+        "apiVersion": f"{group}.provider.extensions.gardener.cloud/v1alpha1",
         "kind": "BackupBucketConfig",
         "immutability": {"retentionType": "bucket", "retentionPeriod": f"{24 * days}h", "mode": mode},
     }
@@ -37,6 +37,16 @@ def ordered(scene, state, **spec):
 
     wait_until(reached, f"generation {generation} {state}")
     return scene.get(scene.name)
+
+
+def test_any_s3_has_a_lock_by_a_config_of_its_own_and_says_that_it_reads_no_other(scene):
+    with scene.operator():
+        scene.made(providerConfig=config(1, "governance"))
+        assert scene.conditions()["ConfigRead"] == ("False", "NotRead")
+        assert scene.conditions()["RetentionLocked"] == ("False", "NoRetention")
+        ordered(scene, "Succeeded", providerConfig=config(1, "governance", "s3"))
+        assert rule(scene) == ("GOVERNANCE", 1)
+        assert "ConfigRead" not in scene.conditions()
 
 
 def test_what_is_not_locked_may_be_changed_and_lifted_again(scene):

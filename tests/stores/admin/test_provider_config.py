@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 
 
 def config(provider, **fields):
-    version = f"{provider}.provider.extensions.gardener.cloud/v1alpha1"
+    version = f"{provider.lower()}.provider.extensions.gardener.cloud/v1alpha1"
     return {"apiVersion": version, "kind": "BackupBucketConfig", **fields}
 
 
@@ -42,10 +42,17 @@ def test_no_config_means_nothing_is_asked_for(provider):
         ("gcp", {"immutability": immutable(retentionPeriod="25h30m")}, Immutability(timedelta(hours=25.5))),
         ("alicloud", {"immutability": immutable(retentionPeriod=2)}, Immutability(2 * DAY)),
         ("aws", {}, None),
+        ("S3", {"immutability": immutable(mode="compliance")}, Immutability(4 * DAY, locked=True)),
     ],
 )
 def test_each_providers_immutability_is_read(provider, fields, found):
     assert decode(provider, config(provider, **fields)).immutability == found
+
+
+@pytest.mark.parametrize("provider", ["S3", "openstack", "local"])
+@pytest.mark.parametrize("raw", [config("aws", immutability=immutable(mode="compliance")), {"any": 1}, []])
+def test_what_other_extensions_never_read_is_taken_and_not_read_either(provider, raw):
+    assert decode(provider, raw) == ProviderConfig(is_unread=True)
 
 
 def test_azures_cloud_and_rotation_are_read():
@@ -67,6 +74,7 @@ def test_azures_cloud_and_rotation_are_read():
         ("aws", {"immutability": immutable(mode="governance", locked=True)}),
         ("aws", {"immutability": {**immutable(mode="governance"), "retentionType": "object"}}),
         ("aws", {"immutabilty": immutable(mode="governance")}),
+        ("S3", {"immutabilty": immutable(mode="governance")}),
         ("azure", {"immutability": immutable(locked="false")}),
         ("azure", {"cloudConfiguration": {"name": "AzureMoon"}}),
         ("azure", {"rotationConfig": {"rotationPeriodDays": 1}}),

@@ -32,6 +32,7 @@ REACHABLE: Final = "BucketReachable"
 SETTINGS: Final = "SettingsInSync"
 RETENTION: Final = "RetentionLocked"
 CREDENTIALS: Final = "CredentialsFound"
+CONFIG: Final = "ConfigRead"
 PLANNED: Final = "Planned"
 LEFT: Final = "ObjectsLeft"
 UNNAMED: Final = "PrefixesUnnamed"
@@ -53,6 +54,9 @@ REACHED: Final = Finding(
 )
 SECRET_MISSING: Final = Finding(
     CREDENTIALS, ConditionStatus.FALSE, "SecretMissing", "There is no secret as spec.secretRef says."
+)
+CONFIG_UNREAD: Final = Finding(
+    CONFIG, ConditionStatus.FALSE, "NotRead", "This type has no such providerConfig: nothing of it is done."
 )
 NOBODY_ELSE: Final = Finding(
     DECIDED, ConditionStatus.TRUE, "NobodyElse", "Nobody else uses the bucket, and it was made here."

@@ -264,8 +264,9 @@ def _harden(each: Run) -> None:
         findings.REACHED,
         findings.settings(hardening),
         findings.retention(each.state, wish, hardening),
+        *([findings.CONFIG_UNREAD] if each.config.is_unread else []),
     ]
-    each.subject.find(told, gone=[PLANNED, CREDENTIALS])
+    each.subject.find(told, gone=[PLANNED, CREDENTIALS, findings.CONFIG])
     if (error := findings.stopping(hardening, each.state)) is not None:
         raise error
 

@@ -2,8 +2,11 @@
 
 The kinds are Gardener's `BackupBucketConfig` of `<provider>.provider.extensions.gardener.cloud/v1alpha1`;
 names, formats and rules are those of its provider extensions.  Decoding is strict, as in their controllers: a
-field that nobody knows is a typing error that would otherwise leave a bucket without its lock.  Types without
-a kind of their own (openstack, local, S3) take none.
+field that nobody knows is a typing error that would otherwise leave a bucket without its lock.
+
+The extension for S3 (metal-stack's backup-s3) reads none at all, and its manifests have to be taken as they
+are.  So for S3 there is a kind of ours, of a group that nobody else has, with aws's fields; any other is not
+read, nor are those of types without a kind (openstack, local), and `ProviderConfig.is_unread` says so.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 DAY: Final = timedelta(days=1)
+_KIND: Final = "BackupBucketConfig"
 CLOUDS: Final = ("AzurePublic", "AzureChina", "AzureGovernment")
 
 _UNITS: Final = MappingProxyType(
@@ -94,7 +98,7 @@ class _Alicloud(_Kind, frozen=True):
 
 
 _TYPES: Final[Mapping[str, type[_Kind]]] = MappingProxyType(
-    {"aws": _Aws, "azure": _Azure, "gcp": _Gcp, "alicloud": _Alicloud}
+    {"aws": _Aws, "azure": _Azure, "gcp": _Gcp, "alicloud": _Alicloud, "S3": _Aws}
 )
 
 
@@ -108,12 +112,15 @@ class Rotation:
 
 @dataclass(frozen=True, slots=True)
 class ProviderConfig:
-    """What was said, the same for all providers; nothing for no providerConfig."""
+    """What was said, the same for all providers; nothing for no providerConfig.  `is_unread`: there is one
+    that is not for us.
+    """
 
     immutability: Immutability | None = None
     cloud: str | None = None
     rotation: Rotation | None = None
     endpoint: str | None = None
+    is_unread: bool = False
 
 
 def decode(provider: str, raw: Any, *, strict: bool = True) -> ProviderConfig:
@@ -121,8 +128,10 @@ def decode(provider: str, raw: Any, *, strict: bool = True) -> ProviderConfig:
 
     `strict` False lets pass what nobody knows: for what is stored already, and only compared with.
     """
-    if raw is None or provider not in _TYPES:
+    if raw is None:
         return ProviderConfig()
+    if provider not in _TYPES or (provider == "S3" and not _is_of(raw, provider)):
+        return ProviderConfig(is_unread=True)
     kind = _TYPES[provider]
     if strict:
         _refuse_unknown(raw, kind, "providerConfig")
@@ -130,8 +139,7 @@ def decode(provider: str, raw: Any, *, strict: bool = True) -> ProviderConfig:
         said = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
         raise ConfigError(f"providerConfig: {_lower(str(error))}", hint=_hint(provider)) from error
-    wanted = f"{provider}.provider.extensions.gardener.cloud/v1alpha1"
-    if (said.api_version, said.kind) != (wanted, "BackupBucketConfig"):
+    if not _is_of(raw, provider):
         raise ConfigError(
             f"providerConfig: {said.kind} of {said.api_version} is not for a bucket of type {provider}",
             hint=_hint(provider),
@@ -183,7 +191,7 @@ def check_update(provider: str, old: ProviderConfig, new: ProviderConfig) -> Non
     before, after = old.immutability, new.immutability
     if before is None or before == after:
         return
-    if provider == "aws":
+    if provider in {"aws", "S3"}:
         _check_aws(before, after)
     elif provider == "alicloud":
         if after is not None:
@@ -293,8 +301,16 @@ def _refuse_unknown(raw: Any, kind: type[Any], place: str) -> None:
                 _refuse_unknown(value, inner, f"{place}.{name}")
 
 
+def _is_of(raw: Any, provider: str) -> bool:
+    return isinstance(raw, dict) and (raw.get("apiVersion"), raw.get("kind")) == (_version(provider), _KIND)
+
+
+def _version(provider: str) -> str:
+    return f"{provider.lower()}.provider.extensions.gardener.cloud/v1alpha1"
+
+
 def _hint(provider: str) -> str:
-    return f"a BackupBucketConfig of {provider}.provider.extensions.gardener.cloud/v1alpha1"
+    return f"a {_KIND} of {_version(provider)}"
 
 
 def _lower(text: str) -> str:
