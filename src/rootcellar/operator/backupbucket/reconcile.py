@@ -22,7 +22,7 @@ from rootcellar.errors import KubeNotFoundError, NotFoundError, RootcellarError
 from rootcellar.kube.steps import Done, Outcome, Requeue, Step, run
 from rootcellar.operator.backupbucket import findings
 from rootcellar.operator.backupbucket.findings import CREDENTIALS, PLANNED
-from rootcellar.operator.backupbucket.run import DRY_RUN, FINALIZER, ROTATE, Run
+from rootcellar.operator.backupbucket.run import COLLECT, DRY_RUN, FINALIZER, ROTATE, Run
 from rootcellar.operator.backupbucket.types import BACKUP_BUCKETS, DEFINITION
 from rootcellar.operator.shared.gardener import Ask, ConditionStatus, OperationType, State
 from rootcellar.operator.shared.operation import ORDERS, is_ours
@@ -69,9 +69,8 @@ class BucketReconciler:
             self.leftovers.metrics.forget(key.name)
             return Done()
         bucket = subject.object
-        if not is_ours(bucket.spec, self.settings.types, self.settings.classes):
-            return Done()
-        if subject.asked == Ask.WAIT_FOR_STATE:
+        is_served = is_ours(bucket.spec, self.settings.types, self.settings.classes)
+        if not is_served or subject.asked == Ask.WAIT_FOR_STATE:
             return Done()
         if bucket.metadata.deletion_timestamp:  # buckets are never moved: nothing else goes before that
             subject.operation = OperationType.DELETE
@@ -81,6 +80,9 @@ class BucketReconciler:
         is_check = self._is_well(each)
         if is_check and bucket.status.observed_generation != bucket.metadata.generation:
             return self._again(key)  # what is asked for has changed, and nobody has given the order yet
+        left = self._due.get(key, 0.0) - time.monotonic()
+        if is_check and left > 0 and not each.says(COLLECT):
+            return Requeue(left)  # an order that the turn before has carried out: see `take_order`
         steps = self._steps(subject.operation, is_check=is_check)
         try:
             # Says first that it has begun, so that an order is not lost with the annotation.
