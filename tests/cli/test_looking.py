@@ -67,6 +67,17 @@ def test_a_value_goes_into_a_file(ok, ebr, tmp_path):
     assert (tmp_path / "value").read_bytes() == ok("get", store, KEY).raw
 
 
+def test_a_file_with_a_value_is_its_owners_alone(ok, cli, ebr, tmp_path):
+    store = ebr()
+    ok("get", store, KEY, "-o", tmp_path / "value")
+    assert (tmp_path / "value").stat().st_mode & 0o777 == 0o600
+    missing = tmp_path / "not" / "there"
+    for result in (cli("get", store, KEY, "-o", missing), cli("restore", store, "--dry-run", "-o", missing)):
+        assert result.code == TargetError.exit_code
+        assert f"{missing}" in result.err
+        assert "hint: name another file with -o" in result.err
+
+
 def test_a_value_that_is_no_text_stays_off_the_terminal(terminal, ebr):
     code, shown = terminal("get", ebr(), KEY)
     assert code == 0

@@ -260,6 +260,30 @@ def test_a_single_file_knows_no_times(cli, ebr, tmp_path):
     assert "knows no times" in result.err
 
 
+def test_an_object_to_do_without_is_named_as_elsewhere_and_never_passed_over(cli, ok, ebr, tmp_path):
+    store = ebr()
+    full, delta = "Full-00000000-00000127-1795250723.gz", "Incr-00000212-00000252-1795250731.gz"
+    for name in (delta, f"v2/{delta}"):
+        cut = cli("restore", store, "--data-dir", tmp_path / "x", "--exclude", name)
+        assert cut.code == ChainError.exit_code
+        assert "211" in cut.err
+    unknown = cli("restore", store, "--data-dir", tmp_path / "x", "--exclude", "Incr-00000212")
+    assert unknown.code == NotFoundError.exit_code
+    assert "Incr-00000212: no such snapshot" in unknown.err
+    alone = cli("restore", store / "v2" / full, "--data-dir", tmp_path / "x", "--exclude", full)
+    assert alone.code == UsageError.exit_code
+
+
+def test_a_damaged_single_file_has_no_other_to_turn_to(cli, ebr, tmp_path):
+    path = shutil.copy(ebr() / "v2" / "Full-00000000-00000127-1795250723.gz", tmp_path / "alone.gz")
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    result = cli("restore", path, "--data-dir", tmp_path / "x")
+    assert result.code == DamagedObjectError.exit_code
+    assert "--exclude" not in result.err
+
+
 def test_a_single_file_is_not_compacted_behind_its_end(cli, ok, ebr, tmp_path):
     path = ebr() / "v2" / "Full-00000000-00000127-1795250723.gz"
     result = cli("restore", path, "--data-dir", tmp_path / "x", "--compact-to", 99999)

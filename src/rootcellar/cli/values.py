@@ -126,6 +126,8 @@ def span(value: str) -> int:
     parts = _SPAN.findall(rest)
     if not parts or "".join(number + unit for number, unit in parts) != rest:
         raise ValueError("not a duration such as 90s, 10m, 1h30m or 2d")
+    if sum(float(number) * _UNITS[unit] for number, unit in parts) > _INT64_MAX:
+        raise ValueError("longer than 292 years")
     return sum(int(float(number) * _UNITS[unit]) for number, unit in parts)
 
 

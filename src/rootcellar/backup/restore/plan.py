@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rootcellar.errors import UsageError
+from rootcellar.errors import TargetError, UsageError
 from rootcellar.mvcc import membership
 
 if TYPE_CHECKING:
@@ -146,8 +146,13 @@ def planned_members(values: Iterable[str], token: str) -> tuple[str, tuple[Plann
 
 
 def write_plan(plan: RestorePlan, path: Path) -> None:
-    """Write a plan for other hosts.  Raises OSError."""
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n")
+    """Write a plan for other hosts.  Raises TargetError."""
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n")
+    except OSError as error:
+        raise TargetError(
+            f"{path} cannot be written: {error.strerror}", hint="name another file with -o"
+        ) from error
 
 
 def read_plan(path: Path) -> RestorePlan:

@@ -4,7 +4,7 @@ given.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from rootcellar.backup.restore.plan import (
     RestorePlan,
     planned_members,
 )
-from rootcellar.errors import ChainError, NothingToRestoreError, UsageError
+from rootcellar.errors import ChainError, NotFoundError, NothingToRestoreError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -52,7 +52,10 @@ class Wish:
 
 
 def plan_restore(history: History, store_url: str, wish: Wish) -> RestorePlan:
-    """Raises NothingToRestoreError, ChainError, UsageError (with what can be restored instead)."""
+    """Raises NothingToRestoreError, ChainError, UsageError (with what can be restored instead), NotFoundError
+    (what is to be excluded).
+    """
+    wish = replace(wish, exclude=_named(history, wish.exclude))
     cluster_id, members = planned_members(wish.members, wish.token)
     chain, cut = _chain(history, wish)
     full = chain.full.record
@@ -87,6 +90,10 @@ def plan_bare(url: str, planned: PlannedObject, wish: Wish) -> RestorePlan:
             "a single snapshot file knows no times", hint="give --to-revision, or restore from a store"
         )
     upto = wish.target.revision if isinstance(wish.target, AtRevision) else None
+    if wish.exclude:
+        raise UsageError(
+            "a single snapshot file has nothing that it could do without", hint="leave out --exclude"
+        )
     cluster_id, members = planned_members(wish.members, wish.token)
     return RestorePlan(
         store=url,
@@ -101,6 +108,20 @@ def plan_bare(url: str, planned: PlannedObject, wish: Wish) -> RestorePlan:
         compact_revision=-1 if (asked := _asked_compaction(wish, upto)) is None else asked,
         quota=wish.quota,
     )
+
+
+def _named(history: History, wanted: Collection[str]) -> frozenset[str]:
+    """The keys of objects that a person named by key or by name alone."""
+    keys = {
+        word: each.key for each in history.snapshots for word in (each.name.name, each.name.key, each.key)
+    }
+    for word in wanted:
+        if word not in keys:
+            raise NotFoundError(
+                f"{word}: no such snapshot, so nothing can do without it",
+                hint="`rootcellar ls --objects` has their names",
+            )
+    return frozenset(keys[word] for word in wanted)
 
 
 def _chain(history: History, wish: Wish) -> tuple[ChainPlan, int | None]:

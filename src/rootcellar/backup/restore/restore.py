@@ -389,6 +389,8 @@ def _spooled(path: Path, chunks: Iterable[bytes]) -> Iterator[bytes]:
 def _provable(plan: RestorePlan, damaged: str) -> str | None:
     """What can still be restored of the plan's chain when one of its objects is damaged."""
     if damaged == plan.full.key:
+        if names.read(damaged) is None:
+            return None  # a single backup, of no store
         return "its chain has no other beginning: restore with --exclude this object, from an older full"
     last = plan.full.last
     for planned in plan.deltas:

@@ -9,7 +9,8 @@ from rootcellar.backup.browse.extract import lines, tree
 from rootcellar.cli import columns, flags
 from rootcellar.cli.document import Document
 from rootcellar.cli.looking import opened, within
-from rootcellar.errors import TargetError, UsageError
+from rootcellar.cli.outfile import private
+from rootcellar.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -61,16 +62,9 @@ def run(context: Context) -> int:
 
 
 def _write(found: Iterable[Found], path: Path, *, with_values: bool) -> int:
-    """A file of lines, which only its owner can read: values are secrets as often as not."""
     count = 0
-    try:
-        path.touch(mode=0o600)
-        with path.open("wb") as file:
-            for line in lines(found, values=with_values):
-                file.write(line)
-                count += 1
-    except OSError as error:
-        raise TargetError(
-            f"{path}: {(error.strerror or str(error)).lower()}", hint="name another file with -o"
-        ) from error
+    with private(path) as file:
+        for line in lines(found, values=with_values):
+            file.write(line)
+            count += 1
     return count

@@ -9,6 +9,7 @@ from rootcellar.backup.browse.extract import text
 from rootcellar.cli import columns, flags
 from rootcellar.cli.document import Document
 from rootcellar.cli.looking import KeyShown, base64, lease, opened
+from rootcellar.cli.outfile import private
 from rootcellar.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def run(context: Context) -> int:
                 hint="`rootcellar history` shows when it came and went, `rootcellar keys` what is there",
             )
         if out is not None:
-            out.write_bytes(found.record.value)
+            with private(out) as file:
+                file.write(found.record.value)
         elif not console.is_text:
             console.document(_document(backup, found))
         elif console.out.is_terminal:
