@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import os
 import ssl
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -28,10 +32,13 @@ class Runs:
 
     def __init__(self, outcome=DONE):
         self.modes, self.go, self.outcome = [], threading.Event(), outcome
+        self.ended = False
 
     def __call__(self, mode):
         self.modes.append(mode)
-        assert self.go.wait(20)
+        came = self.go.wait(20)
+        self.ended = True
+        assert came
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
@@ -93,6 +100,17 @@ def test_a_failed_initialization_is_told_once_logged_with_its_reason_and_can_be_
         eventually(lambda: status(url) == "Failed")
     assert len(run.modes) == 2
     assert str(failure) in caplog.text
+
+
+def test_the_end_of_the_process_waits_for_no_initialization():
+    run = Runs()
+    try:
+        with served(api(run)) as url:
+            ask(f"{url}/initialization/start")
+            eventually(lambda: run.modes)
+        assert not run.ended
+    finally:
+        run.go.set()
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
@@ -236,6 +254,59 @@ def test_a_leader_that_is_away_or_unknown_is_not_waited_for():
     unknown = PlainSnapshotter(None, None, leader=None)
     with served(api(snapshotter=unknown)) as url:
         assert ask(f"{url}/snapshot/full")[:2] == (405, b"")
+
+
+class Hangs(PlainSnapshotter):
+    """A leader that is healthy and does not end a snapshot."""
+
+    def __init__(self):
+        super().__init__(None, None)
+        self.asked, self.go = 0, threading.Event()
+
+    async def delta(self):
+        self.asked += 1
+        await asyncio.to_thread(self.go.wait)
+
+
+@contextmanager
+def waiting(leader, url, requests):
+    """So many requests for a snapshot, all of which the leader has; they end behind this."""
+    with ThreadPoolExecutor(requests) as pool:
+        asked = [pool.submit(ask, f"{url}/snapshot/delta") for _ in range(requests)]
+        try:
+            eventually(lambda: leader.asked == requests)
+            yield asked
+        finally:
+            leader.go.set()
+
+
+def test_a_leader_that_hangs_keeps_no_etcd_from_starting():
+    leader = Hangs()
+    with served(api(snapshotter=leader)) as there:
+        follower = api(config=lambda _joins: "made", snapshotter=PlainSnapshotter(None, None, leader=there))
+        pool = min(32, (os.cpu_count() or 1) + 4)  # what asyncio has for all
+        with served(follower) as url, waiting(leader, url, min(pool, 16)):
+            assert ask(f"{url}/config")[:2] == (200, b"made")
+            ask(f"{url}/initialization/start")
+            assert eventually(lambda: (told := status(url)) != "Progress" and told) == "Successful"
+
+
+def test_a_leader_that_hangs_is_not_asked_without_end_and_another_is_still_asked(live, caplog):
+    leader, follower = Hangs(), PlainSnapshotter(None, None)
+    with (
+        served(api(snapshotter=leader)) as hanging,
+        served(api(snapshotter=PlainSnapshotter(*live))) as new,
+        served(api(snapshotter=follower)) as url,
+    ):
+        follower.leads_at = hanging
+        with waiting(leader, url, 16) as asked:
+            assert ask(f"{url}/snapshot/delta")[:2] == (503, b"")
+            follower.leads_at = new
+            assert ask(f"{url}/snapshot/full")[0] == 200
+        assert {each.result()[:2] for each in asked} == {(200, b"null")}
+        follower.leads_at = hanging
+        assert ask(f"{url}/snapshot/delta")[:2] == (200, b"null")
+    assert f"the leader at {hanging} has 16 to answer" in caplog.text
 
 
 def test_tls_is_served_with_its_headers_and_trusted_between_followers_and_leader(live, authority):

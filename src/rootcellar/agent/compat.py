@@ -13,12 +13,15 @@ import logging
 import ssl
 import urllib.error
 import urllib.request
+from collections import Counter
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from rootcellar.agent.threads import in_thread
 from rootcellar.agent.validation import Mode
 from rootcellar.errors import RootcellarError
 
@@ -35,6 +38,8 @@ _NO_TIME = "0001-01-01T00:00:00Z"
 _GO_TRUE = {"1", "t", "T", "TRUE", "true", "True"}
 _GO_FALSE = {"0", "f", "F", "FALSE", "false", "False"}
 _ASK_LEADER = 5.0
+_FORWARDED = 16
+"""Requests that one leader may have of us at a time: where it hangs, each keeps a thread to its end."""
 _log = logging.getLogger(__name__)
 
 
@@ -104,7 +109,7 @@ class Initialization:
 
     async def _initialize(self, mode: Mode) -> None:
         try:
-            self.done = await asyncio.to_thread(self._run, mode)
+            self.done = await in_thread("initialization", partial(self._run, mode))
             self.failure = None
             self.progress = Progress.SUCCESSFUL
             _log.info("initialized: etcd may start (%s)", self.done.plan.deed.value)
@@ -143,6 +148,7 @@ class CompatApi:
         self._snapshotter = snapshotter
         self._timeout = snapshot_timeout
         self._leader_ca = leader_ca
+        self._forwarded: Counter[str] = Counter()
         self._headers = (
             {
                 "Strict-Transport-Security": "max-age=31536000",
@@ -205,14 +211,24 @@ class CompatApi:
         if leader is None:
             return self._answer(405)
         if leader:
-            return await asyncio.to_thread(self._forward, leader, request)
+            return await self._forward(leader, request)
         try:
             return await answer(self._snapshotter)
         except RootcellarError as error:
             _log.warning("%s: %s", request.url.path, error.message)
             return self._answer(500)
 
-    def _forward(self, leader: str, request: Request) -> Response:
+    async def _forward(self, leader: str, request: Request) -> Response:
+        if self._forwarded[leader] >= _FORWARDED:
+            _log.warning("%s: the leader at %s has %d to answer", request.url.path, leader, _FORWARDED)
+            return self._answer(503)
+        self._forwarded[leader] += 1
+        try:
+            return await in_thread("forward", partial(self._ask_leader, leader, request))
+        finally:
+            self._forwarded[leader] -= 1
+
+    def _ask_leader(self, leader: str, request: Request) -> Response:
         query = f"?{request.url.query}" if request.url.query else ""
         context = ssl.create_default_context(cafile=self._leader_ca) if leader.startswith("https") else None
         try:
@@ -234,7 +250,7 @@ class CompatApi:
 
     async def _serve_config(self, _request: Request) -> Response:
         try:
-            text = await asyncio.to_thread(self._config, self._initialization.joins)
+            text = await in_thread("config", partial(self._config, self._initialization.joins))
         except RootcellarError as error:
             _log.error("the etcd configuration cannot be made: %s", error.message)
             return self._answer(500)
