@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -82,6 +83,46 @@ def test_with_the_callers_epoch_none_is_claimed(filled):
     prune(filled, KEEP_ONE, writer="agent/1", epoch=epoch)
     assert len([*filled.list(keys.EPOCHS)]) == 1
     fence.check_epoch(filled, epoch)
+
+
+class InItsTime(StoreDecorator):
+    """A store whose own clock shows the third day of what was filled in; this machine is years ahead."""
+
+    NOW = moment(2.5 * 86_400)
+
+    def stat(self, key, **which):
+        return replace(self.inner.stat(key, **which), modified=self.NOW)
+
+    def list(self, prefix="", **where):
+        return (replace(info, modified=self.NOW) for info in self.inner.list(prefix, **where))
+
+    def put(self, key, chunks, **how):
+        return replace(self.inner.put(key, chunks, **how), modified=self.NOW)
+
+
+@pytest.mark.parametrize("is_agent", [True, False])
+def test_ages_are_held_to_the_stores_clock_also_in_the_callers_epoch(filled, is_agent):
+    """By this machine's clock everything is older than the week for which deltas are kept."""
+    epoch = fence.claim_epoch(filled, "agent/1", NOW) if is_agent else None
+    whole = contents(filled)
+    rules = Rules(LimitBased(1), deltas=timedelta(days=7))
+    prune(InItsTime(filled), rules, writer="agent/1", epoch=epoch)
+    assert contents(filled) == whole
+    assert [*filled.list(keys.TIMES)] == []
+    done = prune(filled, rules, writer="agent/1", epoch=epoch)
+    assert len([each for each in done.deleted if each.snapshot is not None]) == 8
+
+
+def test_what_told_the_time_goes_with_the_next_prune_where_it_could_not_before(filled):
+    class Retains(StoreDecorator):
+        def delete_many(self, keys_):
+            refused = [key for key in keys_ if key.startswith(keys.TIMES)]
+            return dict.fromkeys(refused, LockedError("retained", hint="wait"))
+
+    prune(Retains(filled), Rules(LimitBased(9)), writer="tests/1")
+    assert len([*filled.list(keys.TIMES)]) == 1
+    prune(filled, Rules(LimitBased(9)), writer="tests/1")
+    assert [*filled.list(keys.TIMES)] == []
 
 
 def test_a_superseded_prune_stops_before_it_deletes_anything(filled):

@@ -35,6 +35,7 @@ EPOCHS: Final = "catalogue/epochs/"
 CLAIMS: Final = "catalogue/claims/"
 GRANTS: Final = "catalogue/grants/"
 HEARTBEATS: Final = "catalogue/heartbeats/"
+TIMES: Final = "catalogue/times/"
 ABANDONED: Final = "abandoned/"
 
 _ABANDONED = re.compile(

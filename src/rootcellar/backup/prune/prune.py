@@ -22,6 +22,7 @@ current.
 
 from __future__ import annotations
 
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -110,15 +111,13 @@ def prune(
     """Delete what the rules do not keep.
 
     With `epoch` in the caller's, else in a new one, which fences whoever wrote until now.  `clock` is by
-    default the store's, as the new epoch's object tells it, or this machine's.  Raises FencedError when
-    another writer comes, DoubtError and IdentityError before anything is deleted, StoreErrors.
+    default the store's, as an object tells it that is written now.  Raises FencedError when another writer
+    comes, DoubtError and IdentityError before anything is deleted, StoreErrors.
     """
     if epoch is None:
         epoch = fence.claim_epoch(store, writer, datetime.now(UTC))
         # Killed here: an epoch more.
-        now = clock() if clock is not None else store.stat(keys.epoch(epoch.number)).modified
-    else:
-        now = clock() if clock is not None else datetime.now(UTC)
+    now = clock() if clock is not None else _time_of(store)
     work = _Work(store, epoch, now)
     for _ in range(_PLANS):
         ground = survey(store)
@@ -130,6 +129,14 @@ def prune(
         f"{_PLANS} times something was held or pinned while {store.url} was pruned",
         hint="what was deleted was not held by then; try again when fewer are at work",
     )
+
+
+def _time_of(store: Store) -> datetime:
+    """What the store's clock shows.  The machine's may be years ahead, and every backup old by it."""
+    modified = store.put(f"{keys.TIMES}{secrets.token_hex(8)}.json", [b"{}"]).modified
+    # Killed here, or not allowed to delete: an object more, which a later prune removes.
+    store.delete_many([info.key for info in store.list(keys.TIMES)])
+    return modified
 
 
 class _Work:
