@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -10,7 +11,7 @@ from itertools import pairwise
 
 import pytest
 
-from rootcellar.agent import backoff
+from rootcellar.agent import backoff, captures
 from rootcellar.agent.state import Fault
 from rootcellar.errors import FencedError, TransientError
 from rootcellar.stores.decorator import StoreDecorator
@@ -38,8 +39,8 @@ class Led(Stay):
 
     def __init__(self, scene, store, delta_every):
         super().__init__(scene, store)
-        captures = self.captures
-        captures._settings = replace(captures._settings, delta_every=delta_every)  # noqa: SLF001
+        led = self.captures
+        led._settings = replace(led._settings, delta_every=delta_every)  # noqa: SLF001
 
     @asynccontextmanager
     async def running(self):
@@ -75,6 +76,24 @@ class Breaking(StoreDecorator):
                 time.sleep(0.3)  # deltas begin behind it meanwhile
                 raise TransientError("connection reset")
         return self.inner.put(key, chunks, condition=condition)
+
+
+class Hanging(StoreDecorator):
+    """A store, such as a mount, that keeps its first full in the air until it is told to go on."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.began, self.ended, self.may_go_on = (threading.Event() for _ in range(3))
+
+    def put(self, key, chunks, *, condition=None):
+        if not key.startswith("v2/Full") or self.began.is_set():
+            return self.inner.put(key, chunks, condition=condition)
+        self.began.set()
+        self.may_go_on.wait(60)
+        try:
+            return self.inner.put(key, chunks, condition=condition)
+        finally:
+            self.ended.set()
 
 
 def test_deltas_that_are_asked_for_leave_the_next_period_where_it_was(scene, store):
@@ -116,9 +135,15 @@ def test_a_full_that_deltas_need_and_that_breaks_off_is_a_fault_and_tried_with_g
     assert stay.journal.epoch == 1
 
 
-def test_without_periodic_deltas_a_writer_that_was_fenced_comes_back(scene, store, monkeypatch):
-    soon = (FencedError, backoff.Rule(Fault.FENCED, 0.2, 1))
-    monkeypatch.setattr(backoff, "_RULES", (soon, *backoff._RULES))  # noqa: SLF001
+@pytest.fixture
+def soon(monkeypatch):
+    """A writer that was fenced comes back without waiting long."""
+    rule = FencedError, backoff.Rule(Fault.FENCED, 0.2, 1)
+    monkeypatch.setattr(backoff, "_RULES", (rule, *backoff._RULES))  # noqa: SLF001
+
+
+@pytest.mark.usefixtures("soon")
+def test_without_periodic_deltas_a_writer_that_was_fenced_comes_back(scene, store):
     stay = Led(scene, store, delta_every=None)
 
     async def live():
@@ -131,3 +156,41 @@ def test_without_periodic_deltas_a_writer_that_was_fenced_comes_back(scene, stor
             return await stay.captures.full(why="schedule")
 
     assert asyncio.run(live()).record.epoch == 3
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_full_that_hangs_neither_keeps_the_next_session_from_one_nor_ends_it(scene, store):
+    hanging = Hanging(store)
+    stay = Led(scene, hanging, delta_every=0.1)
+
+    async def live():
+        async with stay.running():
+            await stay.until(hanging.began.is_set, "a full")
+            asked = asyncio.create_task(stay.captures.full(why="asked for"))
+            await asyncio.to_thread(lambda: opened(scene).close())
+            await stay.until(lambda: stay.journal.epoch == 3, "a session")
+            assert (await asked).record.epoch == 3
+            hanging.may_go_on.set()
+            await stay.until(hanging.ended.is_set, "its end")
+            await stay.stored(scene.write())
+
+    asyncio.run(live())
+    assert stay.journal.epoch == 3
+    assert Fault.FENCED not in stay.board.facts.faults
+    scene.must_equal(scene.restored(), scene.client.header().revision)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_full_that_takes_many_times_its_bound_is_given_up_with_its_session(scene, store, monkeypatch):
+    monkeypatch.setattr(captures, "FULL_BOUND", 0.5)
+    hanging = Hanging(store)
+    stay = Led(scene, hanging, delta_every=300)
+
+    async def live():
+        async with stay.running():
+            await stay.until(lambda: stay.journal.full.count == 1, "a full")
+            hanging.may_go_on.set()
+
+    asyncio.run(live())
+    assert "full took longer than 2 s: the session was given up" in stay.logged("full-failed")[0]["error"]
+    assert stay.journal.epoch == 2

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ from rootcellar.errors import (
 from rootcellar.logs import told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from datetime import datetime
 
     from rootcellar.agent.board import Board
@@ -172,8 +172,12 @@ class Captures:
         session = await self._the_session()
         while self._full is not None and not self._full.done():
             await asyncio.wait({self._full})
+            session = await self._the_session()  # that one may have ended with it
         task = self._begin_full(session, why, final=final, unless_unchanged=unless_unchanged)
-        return await asyncio.shield(task)
+        await asyncio.wait({task})
+        if task.cancelled():
+            raise FencedError("the session ended before its full was taken", hint=_HINT)
+        return task.result()
 
     async def _the_session(self) -> Session:
         """The one that is open.  One that is just being opened is waited for: whoever asks has read that this
@@ -194,7 +198,7 @@ class Captures:
     # one session
 
     async def _stay(self) -> None:
-        with self._board.step("open", OPEN_BOUND):
+        async with self._step("open", OPEN_BOUND):
             session = await in_thread("open", self._open, drop=Session.close)
         self._session, self._ended_by = session, None
         self._has_session.set()
@@ -259,8 +263,25 @@ class Captures:
         if session is not None:
             # Closing waits for the watch's thread, which may wait for etcd.
             threading.Thread(target=session.close, name="session-close", daemon=True).start()
-        if self._full is not None and self._full.done() and not self._full.cancelled():
-            self._full.exception()  # looked at, so that nobody complains that nobody did
+        full, self._full, self._awaited = self._full, None, None
+        if full is not None:
+            full.cancel()  # it may hang: the next session must neither wait for it nor end with it
+
+    @asynccontextmanager
+    async def _step(self, name: str, bound: float, *, work: bool = False) -> AsyncIterator[None]:
+        """A step of a session.  Raises FencedError where it takes so long that the session is given up."""
+        limit = asyncio.timeout(bound * WEDGED)
+        with self._board.step(name, bound, work=work):
+            try:
+                async with limit:
+                    yield
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise FencedError(
+                    f"{name} took longer than {bound * WEDGED:.0f} s: the session was given up",
+                    hint="the store or etcd answers nothing at all",
+                ) from None
 
     async def _use(self, session: Session) -> None:
         every = self._settings.delta_every
@@ -297,16 +318,8 @@ class Captures:
     async def _collect(self, session: Session, deadline: float | None) -> None:
         """One period: collect, beat, and take the full that is needed, if one is."""
         left = max(0.0, deadline - self._clock.monotonic()) if deadline is not None else 0.0
-        bound = left + STORE_SECONDS
-        with self._board.step("deltas", bound):
-            try:
-                async with asyncio.timeout(bound * WEDGED):
-                    done = await in_thread("deltas", lambda: session.collect(deadline))
-            except TimeoutError:
-                raise FencedError(
-                    f"storing deltas took longer than {bound * WEDGED:.0f} s: the session was given up",
-                    hint="the store or etcd answers nothing at all",
-                ) from None
+        async with self._step("deltas", left + STORE_SECONDS):
+            done = await in_thread("deltas", lambda: session.collect(deadline))
         self._take_awaited()
         if self._awaited is None and (done.need is None or done.need.need not in _BLOCKING):
             self._works()
@@ -418,7 +431,7 @@ class Captures:
         self, session: Session, why: str, final: bool | None, unless_unchanged: bool
     ) -> Captured | None:
         try:
-            with self._board.step("full", FULL_BOUND, work=True):
+            async with self._step("full", FULL_BOUND, work=True):
                 captured = await in_thread(
                     "full", lambda: session.full(final=final, unless_unchanged=unless_unchanged)
                 )
