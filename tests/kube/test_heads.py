@@ -39,6 +39,12 @@ def test_pages_are_of_one_moment_and_hold_metadata_alone(client, namespace):
     assert HIDDEN.encode() in client.get_raw(SECRETS, "s0", namespace)
 
 
+def test_where_there_is_none_there_is_an_empty_page(control_plane, namespace):
+    page = control_plane.client.list_page(HEADS, namespace, page=2)
+    assert (page.items, page.more) == ([], "")
+    assert int(page.resource_version)
+
+
 def test_a_reflector_follows_them_and_hears_of_what_it_does_not_hold(client, namespace):
     heard = []
     reflector = Reflector(client, HEADS, namespace=namespace, pace=Pace(window=3, first=0.01, page=2))

@@ -59,7 +59,8 @@ class _ListMeta(Struct, frozen=True, rename="camel"):
 
 class _Listed(Struct, frozen=True):
     metadata: _ListMeta = field(default_factory=_ListMeta)
-    items: list[msgspec.Raw] = field(default_factory=list)
+    items: list[msgspec.Raw] | None = None
+    """None is how the API server writes an empty list of metadata."""
 
 
 class KubeClient:
@@ -132,7 +133,7 @@ class KubeClient:
         if not found.metadata.resource_version:  # valid JSON, but of whom?
             raise _unreadable(kind.plural, "a list without a resourceVersion")
         # Copies: each of the parts that were decoded holds the whole page.
-        items = [bytes(item) for item in found.items]
+        items = [bytes(item) for item in found.items or ()]
         return Page(items, found.metadata.resource_version, found.metadata.continue_)
 
     def watch(
