@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 import time
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
@@ -248,6 +249,41 @@ def test_a_compaction_behind_our_back_leads_to_a_full_and_deltas_go_on(scene):
     proven(scene)
 
 
+@pytest.mark.parametrize("is_far", [False, True])
+def test_a_compaction_while_a_full_streams_has_deltas_go_on_behind_it_or_another_follow(scene, is_far):
+    store = Gated(scene.store)
+    with opened(scene, store=store) as session:
+        session.full()
+        session.collect()
+        scene.write(20)
+        store.open.clear()
+        full = threading.Thread(target=session.full)
+        full.start()
+        assert store.held.wait(60)
+        session._stream._drop_watch()  # noqa: SLF001  as where the connection breaks
+        if is_far:
+            scene.write(20)
+        compacted = scene.client.header().revision
+        scene.client.compact(compacted, physical=True)
+        assert session.collect().need.need is Need.COMPACTED
+        store.open.set()
+        full.join(60)
+        end = scene.write(5)
+        done = session.collect()
+        if is_far:
+            assert done.need.need is Need.COMPACTED
+            session.full()
+        session.collect()
+        assert (session.need, session.point.revision) == (None, end)
+    chain = chains(read_catalogue(scene.store), 1)[-1]
+    assert (chain.reach, chain.gap) == (end, None)
+    restored = scene.restored()
+    if not is_far:
+        with EtcdClient([restored.endpoint]) as client:
+            client.compact(compacted, physical=True)
+    scene.must_equal(restored, end)
+
+
 def test_changed_users_ask_for_a_full_and_deltas_do_not_wait_for_it(etcd, store):
     with a_scene(etcd, "3.6", store) as scene:
         scene.write(3)
@@ -381,6 +417,24 @@ def test_a_heartbeat_says_until_when_etcd_was_at_the_last_revision(scene):
         assert (catalogue.heartbeat, beat.revision) == (beat, 4)
         session.collect()
         assert session.beat().time > beat.time
+
+
+def test_the_recovery_point_goes_on_where_the_clock_is_set_back(scene):
+    ahead = [timedelta(hours=1)]
+    with opened(scene, clock=lambda: utc_now() + ahead[0]) as session:
+        session.full()
+        session.collect()
+        before = session.point
+        ahead[0] = timedelta(0)
+        written = scene.write(3)
+        session.collect()
+        assert session.point.revision == written > before.revision
+        assert session.point.at < before.at
+        session.beat()
+        session.full()
+        session.collect()
+        beat = session.beat()
+    assert read_catalogue(scene.store).heartbeat == beat
 
 
 @pytest.mark.parametrize("quiet", [True, False])

@@ -141,6 +141,7 @@ class Session:
         """What was then moved out of EBR's sight."""
         self.point: RecoveryPoint | None = None
         """The newest recovery point of this session."""
+        self._point_asked_at = 0.0
         self.last_full: Captured | None = None
         self.last_delta: Captured | None = None
         self.asked_at = 0.0
@@ -211,7 +212,7 @@ class Session:
             # Behind a full that has become final meanwhile the next call says what is wanted.
             done = replace(done, need=None if self._is_final() else self.need)
         elif tick.asked is not None and done.revision >= tick.asked.revision:
-            self._reach(tick.asked)
+            self._reach(tick.asked, self.asked_at)
         return done
 
     def cut(self) -> None:
@@ -272,7 +273,7 @@ class Session:
         if self._is_final() and newest is not None:
             tick()
             if tick.asked is not None and tick.asked.revision == newest.last:
-                self._reach(tick.asked)
+                self._reach(tick.asked, self.asked_at)
                 return Deltas((), newest.last)
         return Deltas((), 0, self.need)
 
@@ -283,9 +284,10 @@ class Session:
         if stream is not None:
             stream.close()
 
-    def _reach(self, point: RecoveryPoint) -> None:
-        if self.point is None or point.at > self.point.at:
-            self.point = point
+    def _reach(self, point: RecoveryPoint, asked_at: float) -> None:
+        """What etcd was asked for last counts, by the monotonic clock: the other one may be set back."""
+        if self.point is None or asked_at > self._point_asked_at:
+            self.point, self._point_asked_at = point, asked_at
 
     # fulls
 
@@ -308,7 +310,7 @@ class Session:
         captured: Captured | None = None
         with self._gate.shut():
             newest = self._newest_now()
-            asked = self._publisher.clock()
+            asked, asked_at = self._publisher.clock(), time.monotonic()
             source = begin_full(self._client, self._source)
             try:
                 forbidden = range(source.revision, self._held_together(source))
@@ -331,7 +333,10 @@ class Session:
                 source.stream.close()
                 if captured is None and begun is not None:
                     self._end_stream(self.need or NeedFull(Need.FIRST, "there is no full yet"))
-            self._settle(captured, forbidden, asked)
+            self._settle(captured, forbidden)
+            self._reach(RecoveryPoint(captured.record.last_revision, asked), asked_at)
+            if captured.record.name.final:
+                self._end_stream(NeedFull(Need.FINAL, f"{captured.key} was meant to be the last"))
         return captured
 
     def _held_together(self, source: Source) -> int:
@@ -355,18 +360,16 @@ class Session:
             self._changed.notify_all()
         return stream
 
-    def _settle(self, captured: Captured, forbidden: range, asked: datetime) -> None:
+    def _settle(self, captured: Captured, forbidden: range) -> None:
         record = captured.record
         self._gate.forbid(range(forbidden.start, record.last_revision), instead_of=forbidden)
         self._publisher.outlive_rivals(record.name.last)
         with self._changed:
-            if self._stream is not None:
-                self._stream.after_full(captured)
+            # Without one, etcd had compacted what came next for it while this full streamed.
+            stream = self._stream or self._begin_behind(record.name.last)
+            stream.after_full(captured)
             self.need = None
             self.last_full = captured
-        self._reach(RecoveryPoint(record.last_revision, asked))
-        if record.name.final:
-            self._end_stream(NeedFull(Need.FINAL, f"{captured.key} was meant to be the last"))
 
     def _is_unchanged(self) -> bool:
         newest = self.last_full.snapshot if self.last_full is not None else self._newest_full
