@@ -4,12 +4,13 @@ import shutil
 import pytest
 
 from rootcellar.backup.browse import browse
-from rootcellar.backup.browse.browse import opened, opened_twice, source_at
+from rootcellar.backup.browse.browse import opened, opened_twice
 from rootcellar.backup.browse.difference import difference
 from rootcellar.backup.browse.live import LiveKeyspace
 from rootcellar.backup.capture.capture import capture
 from rootcellar.backup.catalogue.chain import AtRevision, AtTime, Latest
 from rootcellar.backup.imports.unwrapped import Stored
+from rootcellar.backup.imports.wrappings import is_wrapping
 from rootcellar.errors import (
     ChainError,
     CompactedError,
@@ -166,17 +167,16 @@ def test_two_points_of_a_chain_share_one_file_where_it_holds_both(name, tmp_path
         assert (one.revision, two.revision) == (expected["last_revision"], first)
 
 
-def test_a_path_means_a_file_a_backup_directory_or_a_store(tmp_path):
+def test_a_directory_is_a_backup_or_a_store(tmp_path):
     (tmp_path / "a.db").touch()
-    assert source_at(tmp_path / "a.db") == tmp_path / "a.db"
-    assert isinstance(source_at(tmp_path), FileStore)
+    assert not is_wrapping(tmp_path)
     snap = tmp_path / "data" / "member" / "snap"
     snap.mkdir(parents=True)
     (snap / "db").touch()
-    assert source_at(tmp_path / "data") == tmp_path / "data"
+    assert is_wrapping(tmp_path / "data")
     (tmp_path / "kops").mkdir()
     shutil.copy(tmp_path / "a.db", tmp_path / "kops" / "etcd.backup.gz")
-    assert source_at(tmp_path / "kops") == tmp_path / "kops"
+    assert is_wrapping(tmp_path / "kops")
 
 
 def test_a_scratch_directory_that_is_not_there_is_told(ebr_backup, tmp_path):

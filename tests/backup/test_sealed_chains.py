@@ -18,7 +18,7 @@ from rootcellar.backup.catalogue.records import Check, Grant, Record, Result
 from rootcellar.backup.objects import codecs
 from rootcellar.backup.objects.sealing.grants import add_recipient, remove_recipient
 from rootcellar.backup.objects.sealing.keyring import NO_KEYS, Keyring
-from rootcellar.backup.objects.sealing.seal import decrypt, file_key_of
+from rootcellar.backup.objects.sealing.seal import decrypt, unlock
 from rootcellar.backup.restore.restore import restore
 from rootcellar.backup.verify import LEVELS, verify
 from rootcellar.errors import ConfigError, DamagedObjectError, NoKeyError, UsageError
@@ -312,7 +312,7 @@ def test_no_byte_of_an_encrypted_chain_changes_unnoticed(scene, tmp_path):
 def told(store, key):
     """Whether reading all of an object says that it is damaged, by name."""
     try:
-        file_key = file_key_of(store, key, ring(FIRST))
+        file_key = unlock(store, [key], ring(FIRST)).file_key(key)
         plain = decrypt(store.get(key), key, file_key)
         for _ in codecs.hash_tail(codecs.decompress(plain, names.read(key).suffix, name=key), name=key):
             pass

@@ -58,10 +58,6 @@ def test_a_transaction_takes_one_branch(shared):
     assert first.succeeded
     assert not second.succeeded
     assert [kv.value for kv in second.ranges[0].kvs] == [b"1"]
-    older = [ops.mod_revision_below(b"txn", first.header.revision), ops.value_is(b"txn", b"1")]
-    assert not shared.txn([ops.delete(b"txn")], compare=older).succeeded
-    newer = [ops.mod_revision_below(b"txn", first.header.revision + 1), ops.value_is(b"txn", b"1")]
-    assert shared.txn([ops.delete(b"txn")], compare=newer).succeeded
 
 
 def test_a_lease_says_what_it_was_granted_and_takes_its_keys_with_it(shared):

@@ -26,13 +26,3 @@ def get(key: bytes, range_end: bytes = b"") -> Operation:
 def mod_revision_is(key: bytes, revision: int) -> Comparison:
     """The key was last written at this revision; 0 means that it does not exist."""
     return Compare(key=key, target=Compare.MOD, result=Compare.EQUAL, mod_revision=revision)
-
-
-def mod_revision_below(key: bytes, revision: int) -> Comparison:
-    """The key was last written before this revision, or does not exist."""
-    return Compare(key=key, target=Compare.MOD, result=Compare.LESS, mod_revision=revision)
-
-
-def value_is(key: bytes, value: bytes) -> Comparison:
-    """The key has this value now."""
-    return Compare(key=key, target=Compare.VALUE, result=Compare.EQUAL, value=value)

@@ -9,7 +9,6 @@ from rootcellar.stores.admin.provider_config import (
     ProviderConfig,
     Rotation,
     check_endpoint,
-    check_update,
     decode,
     duration,
 )
@@ -110,38 +109,6 @@ def test_an_endpoint_must_be_on_the_operators_list():
     check_endpoint(None, [])
     with pytest.raises(ConfigError, match="not allowed here"):
         check_endpoint(said, [])
-
-
-ONE, TWO = Immutability(DAY), Immutability(2 * DAY)
-ONE_LOCKED, TWO_LOCKED = Immutability(DAY, locked=True), Immutability(2 * DAY, locked=True)
-
-
-@pytest.mark.parametrize(
-    ("provider", "old", "new", "allowed"),
-    [
-        ("azure", TWO, ONE, True),
-        ("azure", TWO, None, True),
-        ("gcp", ONE_LOCKED, TWO_LOCKED, True),
-        ("gcp", ONE_LOCKED, None, False),
-        ("gcp", ONE_LOCKED, TWO, False),
-        ("azure", TWO_LOCKED, ONE_LOCKED, False),
-        ("aws", TWO_LOCKED, TWO, False),
-        ("aws", TWO_LOCKED, ONE_LOCKED, False),
-        ("aws", TWO_LOCKED, None, True),
-        ("aws", TWO, ONE, True),
-        ("alicloud", TWO, ONE, False),
-        ("alicloud", ONE_LOCKED, TWO, False),
-        ("alicloud", TWO_LOCKED, None, True),
-        ("gcp", None, TWO_LOCKED, True),
-    ],
-)
-def test_updates_are_refused_as_the_provider_does(provider, old, new, allowed):
-    before, after = ProviderConfig(old), ProviderConfig(new)
-    if allowed:
-        check_update(provider, before, after)
-    else:
-        with pytest.raises(ConfigError, match="immutability"):
-            check_update(provider, before, after)
 
 
 @pytest.mark.parametrize(

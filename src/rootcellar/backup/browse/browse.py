@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.chain import AtRevision, AtTime, Latest
 from rootcellar.backup.imports.unwrapped import Stored, scratch_error, unwrapped
-from rootcellar.backup.imports.wrappings import is_wrapping
 from rootcellar.backup.objects.sealing.keyring import NO_KEYS
 from rootcellar.backup.restore.database import Piece, apply_deltas
 from rootcellar.backup.restore.pins import pinned_plan
@@ -30,7 +29,6 @@ from rootcellar.errors import ChainError, CompactedError, UsageError
 from rootcellar.mvcc.history import EVERYTHING, KeyRange, Keyspace
 from rootcellar.mvcc.kubernetes import KubernetesObject, recognise
 from rootcellar.mvcc.meta import StoreMeta, leases
-from rootcellar.stores.file import FileStore
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
@@ -44,13 +42,6 @@ if TYPE_CHECKING:
     from rootcellar.stores.protocol import Store
 
 LATEST = Latest()
-
-
-def source_at(path: Path) -> Store | Path:
-    """What a path on this machine means: a file, or a directory that is a backup or a data directory, is one
-    database; any other directory is a store.
-    """
-    return FileStore(path) if path.is_dir() and not is_wrapping(path) else path
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,37 +184,6 @@ def check_endpoint(endpoint: str | None, allowed: Collection[str]) -> None:
         )
 
 
-def check_update(provider: str, old: ProviderConfig, new: ProviderConfig) -> None:
-    """ConfigError for a change that the provider's extension refuses too.  What it lets pass is not refused
-    here: `plan.drift` keeps an immutability that nobody asks for any more.
-    """
-    before, after = old.immutability, new.immutability
-    if before is None or before == after:
-        return
-    if provider in {"aws", "S3"}:
-        _check_aws(before, after)
-    elif provider == "alicloud":
-        if after is not None:
-            _refuse(before.locked and not after.locked, "locked cannot become false")
-            _refuse(after.period < before.period, "retentionPeriod cannot shrink")
-    elif before.locked:  # azure and gcp
-        _refuse(after is None, "it is locked and cannot be removed")
-        if after is not None:
-            _refuse(not after.locked, "locked cannot become false")
-            _refuse(after.period < before.period, "it is locked: retentionPeriod cannot shrink")
-
-
-def _check_aws(before: Immutability, after: Immutability | None) -> None:
-    if after is not None and before.locked:
-        _refuse(not after.locked, "mode cannot go from compliance to governance")
-        _refuse(after.period < before.period, "retentionPeriod cannot shrink in compliance mode")
-
-
-def _refuse(condition: bool, reason: str) -> None:
-    if condition:
-        raise ConfigError(f"providerConfig: immutability: {reason}", hint="leave it as it was, or extend it")
-
-
 def duration(text: str) -> timedelta:
     """Go's way to write a duration, as 24h or 1h30m.  Raises ConfigError."""
     parts = list(_PART.finditer(text))

@@ -101,11 +101,6 @@ def unlock(store: Store, wanted: Iterable[str], keyring: Keyring) -> Unlocked:
         return Unlocked(dict(zip(encrypted, found, strict=True)))
 
 
-def file_key_of(store: Store, key: str, keyring: Keyring) -> bytes:
-    """The file key of one encrypted object.  Raises as `unlock` does."""
-    return unlock(store, [key], keyring).file_key(key)
-
-
 def _file_key(store: Store, key: str, keyring: Keyring) -> bytes:
     name = _name(key)
     try:
