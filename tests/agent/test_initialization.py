@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
+import socket
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 import pytest
 
+from rootcellar.agent import initialization
 from rootcellar.agent.initialization import initialize, store_facts
 from rootcellar.agent.members import MemberControl
 from rootcellar.agent.start_plan import Deed, StoreState
@@ -27,6 +32,8 @@ from rootcellar.errors import (
 )
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.backoff import Backoff
+from rootcellar.stores.credentials import FileCredentials
+from rootcellar.stores.decorator import StoreDecorator
 from rootcellar.stores.file import FileStore
 from rootcellar.stores.url import open_store
 from testbed.etcd import start_together
@@ -143,6 +150,49 @@ def test_a_healthy_member_starts_while_the_store_does_not_answer_and_this_is_sai
     assert warning.startswith("the store cannot be read")
 
 
+@pytest.fixture
+def hasty(monkeypatch):
+    """A start that waits half a second for a store's first answer."""
+    monkeypatch.setattr(initialization, "_SILENT_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_healthy_member_does_not_wait_for_a_store_that_takes_calls_and_says_nothing(backed_up, tmp_path):
+    member, _ = backed_up()
+    keys = tmp_path / "keys.json"
+    keys.write_text(json.dumps({"accessKeyID": "a", "secretAccessKey": "b"}))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"s3://bucket/prefix?endpoint=http://127.0.0.1:{silent.getsockname()[1]}&region=us-east-1"
+        opened = open_store(url, credentials=FileCredentials(keys))
+        done = initialize(home(member, store=lambda: opened), Mode.FULL)
+    assert done.plan.deed is Deed.KEEP
+    assert done.warnings == ("the store cannot be read: no answer within 0.5 s",)
+
+
+def test_a_healthy_member_starts_while_what_its_first_call_needs_of_the_credentials_is_missing(
+    backed_up, tmp_path
+):
+    """As the token of a workload identity is, which a pod may get late."""
+    member, _ = backed_up()
+    account = tmp_path / "account.json"
+    told = {
+        "type": "external_account",
+        "audience": "a",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+        "token_url": "http://127.0.0.1:1/token",
+        "credential_source": {"file": str(tmp_path / "late")},
+    }
+    account.write_text(json.dumps(told))
+    opened = open_store("gs://bucket/prefix", credentials=FileCredentials(account))
+    done = initialize(home(member, store=lambda: opened), Mode.FULL)
+    assert done.plan.deed is Deed.KEEP
+    (warning,) = done.warnings
+    assert str(tmp_path / "late") in warning
+    break_pages(database(member))
+    with pytest.raises(StoreError, match="the store cannot be read: no token"):
+        initialize(home(member, store=lambda: opened), Mode.FULL)
+
+
 def test_a_damaged_member_waits_for_the_store_and_is_not_touched(backed_up):
     member, _ = backed_up()
     break_pages(database(member))
@@ -167,7 +217,18 @@ def test_damaged_data_without_any_backup_is_kept_in_quarantine(etcd, store, with
     assert member.hash_kv().revision == 1
 
 
-def test_a_database_older_than_the_store_is_restored_over(backed_up, store, etcd, tmp_path):
+class Slow(StoreDecorator):
+    """Takes its time over a listing, once it has begun: it is read to its end for healthy data too."""
+
+    def list(self, prefix="", *, after=""):
+        found = iter(self.inner.list(prefix, after=after))
+        yield from islice(found, 1)
+        threading.Event().wait(0.0 if prefix else 0.6)
+        yield from found
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_database_older_than_the_store_is_restored_over(store, etcd, tmp_path):
     member = lived(etcd, "3.6")
     member.stop()
     shutil.copytree(member.data_dir, tmp_path / "early")
@@ -178,7 +239,7 @@ def test_a_database_older_than_the_store_is_restored_over(backed_up, store, etcd
     member.stop()
     shutil.rmtree(member.data_dir)
     shutil.copytree(tmp_path / "early", member.data_dir)
-    done = initialize(home(member, store=lambda: store), Mode.SANITY)
+    done = initialize(home(member, store=lambda: Slow(store)), Mode.SANITY)
     assert (done.plan.deed, done.found.status) == (Deed.RESTORE, Status.REVISION_BEHIND)
     member.start()
     assert member.hash_kv() == hashed

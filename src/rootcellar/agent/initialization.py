@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.members import LIST_TRIES
 from rootcellar.agent.peer_urls import believed
 from rootcellar.agent.start_plan import Deed, Facts, StartPlan, StoreFacts, StoreState, plan_start
+from rootcellar.agent.threads import within
 from rootcellar.agent.validation import Mode, Validation, against_store, keep_guard, validate
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.chain import Latest, plan_chain
@@ -43,16 +45,22 @@ if TYPE_CHECKING:
 
 _SPARED = timedelta(days=1)
 """No start pushes a quarantine out that is younger: what keeps failing must not eat what it failed on."""
+_SILENT_SECONDS = 10.0
+"""How long healthy data waits for a store's first answer: captures try for minutes, and no etcd runs here.
+One that answers is read to the end, however long that takes.
+"""
 _log = logging.getLogger(__name__)
 
 
 def store_facts(store: Store | None) -> StoreFacts:
-    """What the store holds.  Never raises for a store that does not answer."""
+    """What the store holds.  Never raises for a store that does not answer, or whose credentials cannot be
+    read just now: some are read for the first call.
+    """
     if store is None:
         return StoreFacts(StoreState.NONE)
     try:
         catalogue = read_catalogue(store)
-    except StoreError as error:
+    except (ConfigError, StoreError) as error:
         return StoreFacts(StoreState.UNREACHABLE, told=error.message)
     if not catalogue.snapshots:
         return StoreFacts(StoreState.EMPTY)
@@ -141,7 +149,7 @@ def _gather(home: Home, found: Validation) -> tuple[Store | None, Facts]:
             _log.info("the cluster does not answer: %s", error.message)
     # The store is asked only where its answer counts: a healthy member of several starts without it.
     asked = not (several and (cluster is not None or found.valid))
-    store, held = _opened(home) if asked else (None, StoreFacts(StoreState.NONE))
+    store, held = _opened(home, found) if asked else (None, StoreFacts(StoreState.NONE))
     if not several and (expected := held.expected(found.cluster_id)) is not None:
         found = against_store(found, expected)
     founders = tuple(home.initial_cluster)
@@ -171,14 +179,23 @@ def _tries(home: Home, found: Validation, registered: frozenset[str] | None) -> 
     return 1 if found.blank and registered == frozenset() else LIST_TRIES
 
 
-def _opened(home: Home) -> tuple[Store | None, StoreFacts]:
+def _opened(home: Home, found: Validation) -> tuple[Store | None, StoreFacts]:
     if home.store is None:
         return None, store_facts(None)
     try:
-        store = home.store()
+        store = within(_SILENT_SECONDS, "store", partial(_heard, home.store)) if found.valid else home.store()
     except (ConfigError, StoreError) as error:  # its credentials cannot be read just now
         return None, StoreFacts(StoreState.UNREACHABLE, told=error.message)
+    except TimeoutError:
+        return None, StoreFacts(StoreState.UNREACHABLE, told=f"no answer within {_SILENT_SECONDS:g} s")
     return store, store_facts(store)
+
+
+def _heard(open_store: Callable[[], Store]) -> Store:
+    """The store, once it has answered."""
+    store = open_store()
+    next(iter(store.list()), None)
+    return store
 
 
 def _carry_out(

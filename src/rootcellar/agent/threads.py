@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -44,3 +45,17 @@ async def in_thread(name: str, call: Callable[[], T], *, drop: Callable[[T], obj
 
     threading.Thread(target=body, name=name, daemon=True).start()
     return await future
+
+
+def within(seconds: float, name: str, call: Callable[[], T]) -> T:
+    """What `call` returns or raises, for one who has no loop.  Raises TimeoutError after so many seconds."""
+    future: Future[T] = Future()
+
+    def body() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001  it belongs to whoever waits
+            future.set_exception(error)
+
+    threading.Thread(target=body, name=name, daemon=True).start()
+    return future.result(seconds)
