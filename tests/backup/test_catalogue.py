@@ -193,6 +193,29 @@ def test_the_newest_heartbeat_is_kept_and_older_ones_removed(store):
     assert (beat.revision, beat.time) == (12, moment(2))
 
 
+def test_a_heartbeat_of_a_time_to_come_goes_with_the_next_one(store):
+    """The clock was ahead, and was set right: the old one would say for a year that an agent is alive."""
+    first = fence.claim_epoch(store, "agent/1", NOW)
+    fence.beat(store, first, 10, 1, NOW + timedelta(days=365))
+    fence.beat(store, first, 11, 1, NOW)
+    assert read_catalogue(store).heartbeat.revision == 11
+    fence.beat(store, first, 12, 1, NOW + timedelta(days=365))
+    second = fence.claim_epoch(store, "agent/2", NOW)
+    fence.beat(store, second, 13, 1, NOW + timedelta(seconds=1))
+    assert read_catalogue(store).heartbeat.revision == 13
+    assert len(list(store.list(keys.HEARTBEATS))) == 1
+
+
+def test_who_was_superseded_takes_away_no_heartbeat_of_its_successor(store):
+    first = fence.claim_epoch(store, "agent/1", NOW)
+    fence.beat(store, fence.claim_epoch(store, "agent/2", NOW), 13, 1, NOW)
+    fence.beat(store, first, 10, 1, NOW + timedelta(seconds=1))
+    assert [info.key for info in store.list(keys.HEARTBEATS)] == [
+        keys.heartbeat(NOW, 2),
+        keys.heartbeat(NOW + timedelta(seconds=1), 1),
+    ]
+
+
 def test_a_released_hold_no_longer_holds_but_is_still_there(store):
     put(store, BASE)
     base = read_catalogue(store).snapshots[0]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from rootcellar.backup.catalogue import fence
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.ledger import keep_proof
 from rootcellar.backup.catalogue.records import Check, Finding, Link, Proof, Result
@@ -285,6 +287,38 @@ def test_check_is_critical_where_the_newest_backup_is_old(cli, ebr):
     result = cli("check", ebr(), "--max-age", "1s")
     assert result.code == 2
     assert "the newest backup is" in result.out
+
+
+@pytest.mark.parametrize(
+    ("ahead", "is_damaged", "code", "told"),
+    [
+        (timedelta(minutes=1), False, 1, "WARNING - nothing was ever proven"),
+        (timedelta(days=365), False, 3, "UNKNOWN - the newest backup says that it is of 365 days from now"),
+        (timedelta(days=365), True, 2, "CRITICAL - "),
+    ],
+)
+def test_check_does_not_take_a_time_to_come_for_a_fresh_backup(cli, ebr, ahead, is_damaged, code, told):
+    """The clock was a year ahead when the agent was last alive, and its heartbeat says so."""
+    store = ebr()
+    if is_damaged:
+        damage(store / "v2" / DELTA)
+        cli("verify", store)
+    place, now = FileStore(store), datetime.now(UTC)
+    fence.beat(place, fence.claim_epoch(place, "agent/1", now), 294, 1, now + ahead + timedelta(seconds=30))
+    result = cli("check", store)
+    assert result.code == code
+    assert result.out.startswith(f"ROOTCELLAR {told}")
+
+
+def test_check_warns_of_a_proof_of_a_time_to_come(cli, ok, ebr):
+    store = ebr()
+    ok("verify", store)
+    (proof,) = (each for each in read_catalogue(FileStore(store)).proofs if each.passed(Check.REPLAYED))
+    late = datetime.now(UTC) + timedelta(days=9)
+    keep_proof(FileStore(store), msgspec.structs.replace(proof, finished_at=late))
+    result = cli("check", store, *OLD)
+    assert result.code == 1
+    assert "the newest proof says that it is of" in result.out
 
 
 def test_check_is_critical_where_a_proof_failed(cli, ebr):

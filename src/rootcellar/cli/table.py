@@ -182,7 +182,8 @@ CHECK = Command(
     "one line and an exit code for monitoring",
     """Says in one line whether a store can be restored from: 0 fine, 1 a warning (nothing proven lately,
     revisions missing between chains), 2 critical (no full, the newest backup too old, an object gone or
-    changed, a failed proof), 3 unknown.""",
+    changed, a failed proof), 3 unknown (the store does not answer, the newest backup is of a time to
+    come).""",
     operands=(flags.STORE,),
     options=(flags.MAX_AGE, flags.PROOF_AGE, flags.CREDENTIALS),
     examples=("rootcellar check @main --max-age 15m --proof-age 2d",),

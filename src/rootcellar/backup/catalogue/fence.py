@@ -171,7 +171,8 @@ def claimed_by_others(store: Store, epoch: Epoch, start: int) -> dict[str, int]:
 
 
 def beat(store: Store, epoch: Epoch, revision: int, timeline: int, now: datetime) -> Heartbeat:
-    """Write a heartbeat, then remove older ones.
+    """Write a heartbeat, then remove those of this epoch and older ones, also where they are of a time to
+    come: the clock was ahead then.
 
     A crash in between leaves more heartbeats than needed; readers take the newest.
     """
@@ -180,7 +181,8 @@ def beat(store: Store, epoch: Epoch, revision: int, timeline: int, now: datetime
     )
     key = keys.heartbeat(now, epoch.number)
     documents.put_once(store, key, heartbeat)
-    store.delete_many([info.key for info in store.list(keys.HEARTBEATS) if info.key < key])
+    others = [info.key for info in store.list(keys.HEARTBEATS) if info.key != key]
+    store.delete_many([each for each in others if keys.epoch_of_heartbeat(each) <= epoch.number])
     return heartbeat
 
 

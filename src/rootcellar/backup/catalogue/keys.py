@@ -42,6 +42,7 @@ _ABANDONED = re.compile(
     r"abandoned/(\d{10})/(full|delta)_(\d+)_(\d+)_(\d+)((?:\.\w+)*)(?:@(\w+))?\Z", re.ASCII
 )
 
+_HEARTBEAT = re.compile(r"catalogue/heartbeats/\d+_(\d{10})\.json\Z", re.ASCII)
 _CLAIM = re.compile(r"catalogue/claims/(\d{20})_(\d{10})(?:_[0-9a-f]+)?\.json\Z", re.ASCII)
 
 
@@ -135,6 +136,12 @@ def grant(name: SnapshotName, key_id: str) -> str:
 def heartbeat(moment: datetime, epoch_number: int) -> str:
     """A heartbeat; the last in a listing is the newest."""
     return f"{HEARTBEATS}{_millisecond(moment)}_{epoch_number:010d}.json"
+
+
+def epoch_of_heartbeat(key: str) -> int:
+    """In which epoch it was left; 0 for what is none."""
+    match = _HEARTBEAT.match(key)
+    return 0 if match is None else int(match[1])
 
 
 def abandoned(name: SnapshotName, timeline_number: int) -> str:

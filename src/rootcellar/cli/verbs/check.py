@@ -2,7 +2,8 @@
 
 0 is fine, 1 a warning, 2 critical, 3 unknown, as Nagios and its kin read them.  Critical is what costs data
 or makes a restore fail: no full, a newest backup too old, an object that is not as it was written, a failed
-proof. A warning is what may: nothing proven lately, revisions missing between chains.
+proof. A warning is what may: nothing proven lately, revisions missing between chains.  Unknown is how old a
+backup is that says it is of a time to come: nothing would tell when no more come.
 """
 
 from __future__ import annotations
@@ -34,6 +35,11 @@ class State(IntEnum):
     WARNING = 1
     CRITICAL = 2
     UNKNOWN = 3
+
+
+_WORST = (State.CRITICAL, State.UNKNOWN, State.WARNING)
+_AHEAD = 300.0
+"""Seconds that the clocks of an agent and of this machine may differ."""
 
 
 class Finding(NamedTuple):
@@ -91,7 +97,7 @@ def _result(context: Context) -> CheckResult:
         *_of_proof(proof_age, arguments.need(flags.PROOF_AGE) / SECOND),
         *_of_objects(catalogue, timeline),
     ]
-    findings.sort(key=lambda finding: -finding.state)
+    findings.sort(key=lambda finding: _WORST.index(finding.state))
     state = findings[0].state if findings else State.OK
     return CheckResult(
         state=state.name,
@@ -107,6 +113,9 @@ def _result(context: Context) -> CheckResult:
 def _of_age(age: float | None, limit: float) -> Iterator[Finding]:
     if age is None:
         yield Finding(State.CRITICAL, "there is no full")
+    elif age < -_AHEAD:
+        told = f"the newest backup says that it is of {columns.seconds(-age)} from now"
+        yield Finding(State.UNKNOWN, f"{told}: see whether a clock was wrong or is")
     elif age > limit:
         told = f"the newest backup is {columns.seconds(age)} old, more than {columns.seconds(limit)}"
         yield Finding(State.CRITICAL, told)
@@ -115,6 +124,8 @@ def _of_age(age: float | None, limit: float) -> Iterator[Finding]:
 def _of_proof(age: float | None, limit: float) -> Iterator[Finding]:
     if age is None:
         yield Finding(State.WARNING, "nothing was ever proven by a replay")
+    elif age < -_AHEAD:
+        yield Finding(State.WARNING, f"the newest proof says that it is of {columns.seconds(-age)} from now")
     elif age > limit:
         told = f"the newest proof is {columns.seconds(age)} old, more than {columns.seconds(limit)}"
         yield Finding(State.WARNING, told)
