@@ -332,6 +332,12 @@ def test_a_url_that_cannot_be_meant_is_refused(url, message):
         open_store(url)
 
 
+@pytest.mark.parametrize("domain", ["blob example", "blob.example.org:99999"])
+def test_a_domain_that_can_be_none_is_refused(domain):
+    with pytest.raises(UsageError, match=r"is no domain|the domain is no address"):
+        open_store("azure://backups/container", credentials=Values({"storageKey": KEY, "domain": domain}))
+
+
 def test_credentials_of_another_account_are_refused(secret):
     with pytest.raises(ConfigError, match="of the account testbed, not of backups"):
         open_store("azure://backups/container", credentials=DirectoryCredentials(secret))

@@ -71,6 +71,14 @@ def test_a_file_url_is_a_file_store(tmp_path, url):
     assert keys_of(open_store(store.url).list()) == ["key"]
 
 
+def test_a_directory_may_have_a_name_that_is_no_text(tmp_path):
+    named = os.fsdecode(os.fsencode(tmp_path) + b"/\xff%")
+    open_store(named).put("key", [b"x"])
+    assert open_store(named).url == f"file://{tmp_path}/%FF%25"
+    assert keys_of(open_store(open_store(named).url).list()) == ["key"]
+    assert keys_of(open_store(f"file://{tmp_path}/\udcff%25").list()) == ["key"]
+
+
 def test_an_s3_url_says_all_there_is_to_say(tmp_path):
     ca = tmp_path / "ca.pem"
     ca.write_text("")
@@ -124,7 +132,20 @@ REFUSED = [
     ("s3://bucket?sse=rot13", "unknown encryption"),
     ("s3://bucket?sse=AES256&kms-key=k", "takes no kms-key"),
     ("s3://bucket?endpoint=s3.example.org", "the endpoint is no address"),
+    *(
+        (f"{store}=http://{host}", f"{what} is no address")
+        for store, what in (
+            ("s3://bucket?endpoint", "the endpoint"),
+            ("azure://account/container?endpoint", "the endpoint"),
+            ("gs://bucket?endpoint", "the endpoint"),
+            ("swift://container?auth", "auth"),
+        )
+        for host in ("[::1", "[half]:9000", "host:99999", "host:port", "two words", "%22host%22")
+    ),
+    ("s3://bucket?part-size=" + "9" * 5000, "is no size"),
+    ("s3://bucket/\udcff", "is no text in UTF-8"),
     ("s3://[bucket", "cannot be read"),
+    ("file:///path%00", "holds a null byte"),
     ("file://host/path", "has no host"),
     ("file:///path?region=a", "has no options"),
 ]
@@ -278,6 +299,7 @@ BROKEN_LAYOUTS = [
         {"accessKeyID": "A", "secretAccessKey": "S", "endpoint": "s3.example.org"},
         "the endpoint is no address",
     ),
+    ({"accessKeyID": "A", "secretAccessKey": "S", "endpoint": "http://[::1"}, "the endpoint is no address"),
     ({"unknown": "x"}, "no credentials in"),
     ({"credentials.json": "{"}, "is no JSON"),
     ({"credentials.json": "[]"}, "holds no JSON object"),
@@ -289,6 +311,20 @@ BROKEN_LAYOUTS = [
 def test_credentials_that_are_incomplete_are_refused_at_once(tmp_path, values, words):
     with pytest.raises(ConfigError, match=words):
         open_store("s3://bucket", credentials=layout(tmp_path / "secret", **values))
+
+
+@pytest.mark.parametrize("endpoint", ["http://[::1", "host:99999"])
+def test_an_endpoint_of_oss_that_can_be_none_is_the_credentials_fault(tmp_path, endpoint):
+    said = layout(tmp_path / "secret", accessKeyID="A", accessKeySecret="S", storageEndpoint=endpoint)
+    with pytest.raises(ConfigError, match="the credentials: the endpoint is no address"):
+        open_store("oss://bucket", credentials=said)
+
+
+def test_a_host_that_botocore_does_not_take_is_told_at_once(tmp_path):
+    said = layout(tmp_path / "secret", accessKeyID="A", secretAccessKey="S")
+    store = open_store("s3://bucket?endpoint=http://minio_1:9000", credentials=said)
+    with pytest.raises(ConfigError, match="invalid endpoint: http://minio_1:9000"):
+        store.stat("key")
 
 
 def test_credentials_that_are_missing_are_refused_at_once(tmp_path):
@@ -470,6 +506,15 @@ def test_a_role_is_assumed_with_the_token_of_the_layout(shared, tmp_path, monkey
     assert asked["Action"] == "AssumeRoleWithWebIdentity"
     assert asked["RoleArn"] == "arn:aws:iam::1:role/r"
     assert asked["WebIdentityToken"] == "a-token"
+
+
+def test_a_role_without_its_token_is_the_credentials_fault(tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", f"http://127.0.0.1:{free_port()}")
+    path = tmp_path / "credentials.json"
+    path.write_text(json.dumps({"roleARN": "arn:aws:iam::1:role/r", "tokenPath": f"{tmp_path}/gone"}))
+    store = open_store("s3://bucket?region=us-east-1", credentials=FileCredentials(path))
+    with pytest.raises(ConfigError, match=f"cannot read the token in {tmp_path}/gone"):
+        store.stat("key")
 
 
 # addressing

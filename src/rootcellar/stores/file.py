@@ -67,7 +67,7 @@ class FileStore:
 
     @property
     def url(self) -> str:
-        return f"file://{quote(str(self._root))}"
+        return f"file://{quote(os.fsencode(self._root))}"
 
     def probe(self) -> Capabilities:
         """Tries both conditions: a file system may lack hard links, locks, or both."""

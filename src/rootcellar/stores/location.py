@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -9,6 +11,8 @@ from rootcellar.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_HOST = re.compile(r"[\w.-]+")
 
 
 def check_prefix(prefix: str) -> None:
@@ -24,8 +28,16 @@ def base(prefix: str) -> str:
 
 def check_address(address: str, what: str, hint: str) -> None:
     """Raises UsageError where no HTTP request can go, or where a credential would be shown in messages."""
-    parts = urlsplit(address)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+        _ = parts.port  # raises, as the rest
+        if ":" in host:
+            ip_address(host)
+    except ValueError as error:
+        raise UsageError(f"{what} is no address", hint=hint) from error
+    known = parts.scheme in {"http", "https"} and (":" in host or _HOST.fullmatch(host))
+    if not known or parts.query or parts.fragment:
         raise UsageError(f"{what} is no address", hint=hint)
     if parts.username is not None or parts.password is not None:
         raise UsageError(f"{what} holds a credential", hint="give credentials apart")

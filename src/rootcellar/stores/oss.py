@@ -17,7 +17,8 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from rootcellar.errors import ConfigError
+from rootcellar.errors import ConfigError, UsageError
+from rootcellar.stores import location
 from rootcellar.stores.credentials import RewrittenCredentials
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ def _renamed(values: Mapping[str, str]) -> Mapping[str, str]:
     if not found.get("accessKeyID") or not found.get("secretAccessKey"):
         raise ConfigError("the credentials lack accessKeyID or accessKeySecret", hint="OSS has no others")
     if found.get("storageEndpoint"):
-        found["endpoint"] = address(found.pop("storageEndpoint"))
+        try:
+            found["endpoint"] = address(found.pop("storageEndpoint"))
+        except UsageError as error:
+            raise ConfigError(f"the credentials: {error.message}", hint=error.hint) from error
         found.setdefault("region", region(found["endpoint"]))
     return found
 
@@ -73,8 +77,11 @@ def completed(url: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, An
 
 
 def address(endpoint: str) -> str:
-    """Where the S3 interface of an OSS endpoint is; a host without a scheme is one too."""
+    """Where the S3 interface of an OSS endpoint is; a host without a scheme is one too.  Raises
+    UsageError.
+    """
     whole = endpoint if "://" in endpoint else f"https://{endpoint}"
+    location.check_endpoint(whole)
     parts = urlsplit(whole)
     if _PUBLIC.fullmatch(parts.netloc) and not parts.netloc.startswith("s3."):
         return f"{parts.scheme}://s3.{parts.netloc}"

@@ -37,7 +37,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, unquote_to_bytes, urlsplit
 
 from rootcellar.errors import ConfigError, UsageError
 from rootcellar.stores import oss
@@ -94,13 +94,15 @@ def _place(url: str) -> Path | SplitResult:
     if scheme is None:
         if not url or url.startswith("@"):
             raise UsageError(f"{url!r} is no store", hint="write a path, or a URL like s3://BUCKET/PREFIX")
-        return Path(url)
+        return _directory(url)
     parts = _split(url)
     if parts.scheme == "file":
         return _path(parts)
     if parts.scheme not in _READERS:
         known = ", ".join(f"{scheme}://" for scheme in ("file", *_READERS))
         raise UsageError(f"there is no store of kind {parts.scheme}", hint=f"known are {known}")
+    if not _is_text(url):
+        raise UsageError("the store's URL is no text in UTF-8")
     return parts
 
 
@@ -237,12 +239,26 @@ def _split(url: str) -> SplitResult:
     return parts
 
 
+def _is_text(url: str) -> bool:
+    try:
+        url.encode()
+    except UnicodeEncodeError:  # bytes of a command line that are none
+        return False
+    return True
+
+
 def _path(parts: SplitResult) -> Path:
     if parts.query:
         raise UsageError("a file store has no options", hint="write a ? in a path as %3F")
     if parts.netloc not in {"", "localhost"} or not parts.path:
         raise UsageError("a file store has no host", hint="write file:///path with three slashes")
-    return Path(unquote(parts.path))
+    return _directory(os.fsdecode(unquote_to_bytes(os.fsencode(parts.path))))
+
+
+def _directory(path: str) -> Path:
+    if "\0" in path:
+        raise UsageError("a path holds a null byte")
+    return Path(path)
 
 
 def _s3_values(parts: SplitResult) -> dict[str, Any]:
@@ -327,7 +343,7 @@ def _yes_or_no(text: str) -> bool:
 
 
 def _size(text: str) -> int:
-    found = re.fullmatch(r"(\d+)(|KiB|MiB|GiB)", text)
+    found = re.fullmatch(r"(\d{1,18})(|KiB|MiB|GiB)", text, re.ASCII)
     if found is None:
         raise UsageError(f"{text!r} is no size", hint="write bytes, or a number with KiB, MiB or GiB")
     return int(found[1]) * _UNITS[found[2]]

@@ -47,6 +47,7 @@ class AzureOptions:
         location.check_prefix(self.prefix)
         if not re.fullmatch(r"[A-Za-z0-9.-]+(:\d+)?", self.domain):
             raise UsageError(f"{self.domain!r} is no domain", hint=f"write it as {PUBLIC}")
+        location.check_address(f"https://{self.domain}", "the domain", f"write it as {PUBLIC}")
         location.check_endpoint(self.endpoint)
         if not 1 <= self.part_size <= LARGEST_PART:
             raise UsageError(f"a part of {self.part_size} bytes is not allowed", hint="up to 4000 MiB")

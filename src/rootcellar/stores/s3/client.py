@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import tempfile
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import botocore.session
@@ -21,11 +22,11 @@ from botocore.credentials import (
 )
 from botocore.credentials import Credentials as CoreCredentials
 from botocore.loaders import Loader, create_loader
-from botocore.utils import FileWebIdentityTokenLoader
 
 from rootcellar.errors import ConfigError
 from rootcellar.stores.credentials import Credentials, complete
 from rootcellar.stores.headers import md5
+from rootcellar.stores.meaning import flat
 from rootcellar.stores.once import Once
 from rootcellar.stores.rotation import Rotating
 from rootcellar.stores.s3.errors import translated
@@ -72,9 +73,14 @@ class ClientSource:
             response_checksum_validation=options.response_checksums,
             user_agent_extra="rootcellar",
         )
-        made = core.create_client(
-            "s3", region_name=region, endpoint_url=options.endpoint, verify=self._verify(), config=config
-        )
+        try:
+            made = core.create_client(
+                "s3", region_name=region, endpoint_url=options.endpoint, verify=self._verify(), config=config
+            )
+        except ValueError as error:  # its own idea of a host: without an underscore
+            raise ConfigError(
+                f"{options.url}: not for botocore: {flat(error)}", hint="look at the endpoint and the region"
+            ) from error
         client = cast("S3Client", made)
         if options.request_checksums == "when_required":
             for operation in _CHECKSUMMED:
@@ -153,13 +159,21 @@ def _web_identity(values: Mapping[str, str], core: Any, region: str) -> Any:
 
     fetcher = AssumeRoleWithWebIdentityCredentialFetcher(
         client_creator=client_creator,
-        web_identity_token_loader=FileWebIdentityTokenLoader(values["tokenPath"]),
+        web_identity_token_loader=functools.partial(_identity, Path(values["tokenPath"])),
         role_arn=values["roleARN"],
         extra_args={"RoleSessionName": "rootcellar"},
     )
     return DeferredRefreshableCredentials(
         method="assume-role-with-web-identity", refresh_using=fetcher.fetch_credentials
     )
+
+
+def _identity(path: Path) -> str:
+    """Read each time that the role is assumed."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the token in {path}", hint="look at what renews it") from error
 
 
 class _Resolver:
