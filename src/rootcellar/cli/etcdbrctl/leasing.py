@@ -54,7 +54,7 @@ def renew_for_folded(
 ) -> str:
     """Have the full's lease say what a compaction came to; why that could not be, or nothing.
 
-    No error: the compaction is in the store, and the next one would find nothing to fold.
+    No error: the compaction is in the store, and the next one renews it, though it finds nothing to fold.
     """
     asked = configuration.get(Compacting)
     if not asked.snapshot_leases:

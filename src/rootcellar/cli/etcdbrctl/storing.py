@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from rootcellar.agent.lease_plan import UNKNOWN, Reached
 from rootcellar.backup.catalogue import names
+from rootcellar.backup.catalogue.catalogue import read_catalogue
+from rootcellar.backup.catalogue.chain import Latest, plan_chain
 from rootcellar.backup.compact.compact import compact
 from rootcellar.backup.copy.copy import copy_as_reference
 from rootcellar.cli import columns
@@ -28,18 +30,22 @@ def fold(configuration: Configuration, console: Console, environ: Mapping[str, s
     """Fold the newest chain into a full, in scratch beside --data-dir, which itself is not made."""
     scratch = Path(configuration.get(Restoration).data_dir).absolute().parent
     scratch.mkdir(parents=True, exist_ok=True)
-    folded = compact(stores.opened(configuration, environ), by=whoami(), scratch=scratch)
+    store = stores.opened(configuration, environ)
+    folded = compact(store, by=whoami(), scratch=scratch)
     if folded is None:
-        console.lines(["nothing to fold"])
+        # The one before may have been killed, or the API server away, before it renewed the lease; and as
+        # long as that is behind, druid has the chain compacted again and again.
+        full = plan_chain(read_catalogue(store), Latest()).full
+        name, record, told = full.name, full.record, "nothing to fold"
     else:
-        name = names.read(folded.key)
-        assert name is not None  # noqa: S101  it was just written
-        record = folded.record
-        reached = Reached(record.timeline if record is not None else UNKNOWN, name.last)
-        if why := leasing.renew_for_folded(configuration, environ, reached, name.created):
-            console.warn(f"the lease of the full was not renewed: {why}")
-        deltas = columns.plural(len(folded.folded) - 1, "delta")
-        console.lines([f"a full and {deltas} are now also {folded.key}, {columns.size(folded.stored_size)}"])
+        written, record = names.read(folded.key), folded.record
+        assert written is not None  # noqa: S101  it was just written
+        name, deltas = written, columns.plural(len(folded.folded) - 1, "delta")
+        told = f"a full and {deltas} are now also {folded.key}, {columns.size(folded.stored_size)}"
+    reached = Reached(record.timeline if record is not None else UNKNOWN, name.last)
+    if why := leasing.renew_for_folded(configuration, environ, reached, name.created):
+        console.warn(f"the lease of the full was not renewed: {why}")
+    console.lines([told])
     return 0
 
 
