@@ -60,7 +60,7 @@ class Container:
     ) -> bytes:
         """One request about an object in it, or about it ("").  Raises HTTPError."""
         account, token = self.login()
-        url = f"{account}/{self.name}{'/' if name else ''}{quote(name)}{query}"
+        url = f"{account}/{quote(self.name)}{'/' if name else ''}{quote(name)}{query}"
         return _sent(method, url, {"X-Auth-Token": token, **(headers or {})}, body)[1]
 
     def login(self) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -209,6 +210,24 @@ def test_swift_falls_back_to_openstack_s_variables(container, prefix):
     place = located("Swift", container.name, "etcd", environment=environment, variables=prefix)
     open_store(place.url, credentials=place.credentials).put("key", [b"body"])
     assert container.names() == ["etcd/key"]
+
+
+@pytest.mark.parametrize("name", ["etcd backups", "etcd:grün", "50%25"])
+def test_a_container_of_swift_may_have_any_name(container, name):
+    named = replace(container, name=f"{container.name} {name}")
+    named.ask("PUT", "")
+    environment = {
+        "OS_AUTH_URL": container.auth,
+        "OS_USERNAME": container.user,
+        "OS_PASSWORD": container.password,
+    }
+    place = located("Swift", named.name, "etcd", environment=environment)
+    store = open_store(place.url, credentials=place.credentials)
+    store.put("key", [b"body"])
+    again = open_store(f"{store.url}?auth={container.auth}", credentials=place.credentials)
+    assert b"".join(again.get("key")) == b"body"
+    assert again.url == f"{store.url}?auth={container.auth}"
+    assert named.names() == ["etcd/key"]
 
 
 def test_swift_reads_a_directory(files):

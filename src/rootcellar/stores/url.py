@@ -213,7 +213,7 @@ def lacking(options: Options) -> Iterator[None]:
 def _swift(parts: SplitResult, credentials: Credentials) -> tuple[Options, Credentials]:
     credentials.load()
     options = _rest_values(parts, "a Swift", _SWIFT_KEYS)
-    return SwiftOptions(parts.netloc, unquote(parts.path).strip("/"), **options), credentials
+    return SwiftOptions(unquote(parts.netloc), unquote(parts.path).strip("/"), **options), credentials
 
 
 _READERS = {"s3": _s3, "azure": _azure, "gs": _gcs, "swift": _swift, "oss": _oss}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from rootcellar.errors import UsageError
 from rootcellar.stores import location
@@ -47,7 +48,7 @@ class SwiftOptions:
     @property
     def url(self) -> str:
         shown = {"auth": self.auth, "region": self.region}
-        return location.url(f"swift://{self.container}", self.prefix, shown)
+        return location.url(f"swift://{quote(self.container)}", self.prefix, shown)
 
 
 def checked_auth(auth: str) -> str:
