@@ -15,6 +15,8 @@ from rootcellar.errors import (
     UsageError,
 )
 from rootcellar.stores import Create, Retention, RetryingStore
+from rootcellar.stores.swift import segments
+from rootcellar.stores.swift.listing import Listing
 from rootcellar.stores.swift.options import SwiftOptions
 from tests.stores.breaking import probed
 from tests.stores.conformance import content, exploding
@@ -201,6 +203,20 @@ def test_a_dynamic_large_object_is_read_as_one(container, store):
     key = infos[0].key
     assert b"".join(store.get(key, start=3, end=7, etag=infos[0].etag)) == b"3456"
     assert keys_of(store.list(after=key)) == [infos[1].key]
+
+
+def test_a_listing_holds_what_the_next_names_need_and_asks_for_nothing_twice(line, container, monkeypatch):
+    monkeypatch.setattr(segments, "PAGE", 2)
+    names = ["Full-1", "Full-1-0", "Full-10", *(f"Incr-{number}" for number in range(6))]
+    for name in names:
+        put_dynamic(container, f"etcd/v2/{name}", b"01234", b"56789", b"a")
+    listing = Listing(line.store._client, "etcd/", QUICK)  # noqa: SLF001 - what it holds is seen nowhere else
+    held = []
+    for info, name in zip(listing.objects("", ""), sorted(names), strict=True):
+        assert (info.key, info.size > 0) == (f"v2/{name}", True)
+        held.append(len(listing._heads))  # noqa: SLF001 - as above
+    assert max(held) <= 4
+    assert line.proxy.seen.count(b"HEAD ") == len(names)
 
 
 def test_a_dynamic_large_object_is_deleted_with_its_segments(container, store):

@@ -64,6 +64,7 @@ class Listing:
                 elif not name.endswith("/"):  # what consoles show for a folder
                     visible.append(entry)
             yield from self._whole(visible)
+            self._forget(before)
 
     def _whole(self, page: list[Any]) -> Iterator[ObjectInfo]:
         parents = {found[1] for entry in page if (found := DYNAMIC.fullmatch(entry["name"]))}
@@ -83,6 +84,10 @@ class Listing:
         if wanted:
             with ThreadPoolExecutor(PARALLEL, thread_name_prefix="rootcellar-head") as threads:
                 self._heads.update(zip(wanted, threads.map(self._head, wanted), strict=True))
+
+    def _forget(self, last: bytes) -> None:
+        """Keep what names behind `last` can need: a head is several KB, and there may be any number."""
+        self._heads = {name: head for name, head in self._heads.items() if f"{name}/:".encode() > last}
 
     def _head(self, name: str) -> Answer | None:
         # Repeated here: of a page's worth some may fail each time that all are asked again.

@@ -33,8 +33,10 @@ FOLDER = ".segments/"
 GROUP = re.compile(r"(?:^|/)\.segments/([0-9a-f]{32})/([0-9a-f]{32})/")
 """The part of a segment's name that all segments of one put share: the object's hash, and the put's mark."""
 
-DYNAMIC = re.compile(r"(.+)/\d{10}")
-"""A segment's name as etcd-backup-restore gives it; the group is its object's name."""
+DYNAMIC = re.compile(r"(.+)/[0-9]{10}")
+"""A segment's name as etcd-backup-restore gives it; the group is its object's name, and all its segments sort
+before `<name>/:`.
+"""
 
 MARK = "X-Object-Meta-Rootcellar-Put"
 """Every put carries a random mark, to tell our own object from another's."""
