@@ -153,6 +153,12 @@ def test_s3_works(bucket, files):
         ("s3.apps.example.org", "false", "https://s3.apps.example.org"),
         ("s3.apps.example.org", "true", "http://s3.apps.example.org"),
         ("https://s3.apps.example.org", "true", "https://s3.apps.example.org"),
+        ("s3.apps.example.org", "", "https://s3.apps.example.org"),
+        *(
+            ("s3.apps.example.org", go, "http://s3.apps.example.org")
+            for go in ("1", "t", "T\n", "TRUE", "True")
+        ),
+        *(("s3.apps.example.org", go, "https://s3.apps.example.org") for go in ("0", "f", "F", "FALSE")),
     ],
 )
 def test_ocs_is_s3_with_buckets_in_paths(files, endpoint, plain, expected):
@@ -170,6 +176,12 @@ def test_ocs_is_s3_with_buckets_in_paths(files, endpoint, plain, expected):
     assert (options.endpoint, options.addressing, options.insecure) == (expected, "path", True)
 
 
+def test_a_switch_of_ocs_that_go_cannot_read_is_refused(files):
+    path = files(endpoint="s3.example.org", accessKeyID="id", secretAccessKey="s", disableSSL="yes")
+    with pytest.raises(ConfigError, match="disableSSL is 'yes'"):
+        options_of(found("OCS", {"OPENSHIFT_APPLICATION_CREDENTIALS": path}))
+
+
 def test_ocs_without_an_endpoint_is_refused(files):
     path = files(accessKeyID="id", secretAccessKey="s")
     with pytest.raises(ConfigError, match="the credentials lack endpoint"):
@@ -182,7 +194,7 @@ def test_ecs_works_with_its_plain_variables(bucket, prefix):
         "ECS_ENDPOINT": bucket.endpoint.removeprefix("http://"),
         "ECS_ACCESS_KEY_ID": bucket.access_key,
         "ECS_SECRET_ACCESS_KEY": bucket.secret_key,
-        "ECS_DISABLE_SSL": "true",
+        "ECS_DISABLE_SSL": "1",
     }
     place = located("ECS", bucket.name, "etcd", environment=environment, variables=prefix)
     options = options_of(place)

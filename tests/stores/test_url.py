@@ -269,6 +269,9 @@ def test_a_url_is_believed_before_a_layout(tmp_path):
         ({"endpoint": "https://10.0.0.1:9000"}, "path"),
         ({"endpoint": "https://s3.example.org", "s3ForcePathStyle": "true"}, "path"),
         ({"endpoint": "https://10.0.0.1:9000", "s3ForcePathStyle": "false"}, "virtual"),
+        ({"endpoint": "https://s3.example.org", "s3ForcePathStyle": "1"}, "path"),
+        ({"endpoint": "https://10.0.0.1:9000", "s3ForcePathStyle": "F"}, "virtual"),
+        ({"endpoint": "https://10.0.0.1:9000", "s3ForcePathStyle": ""}, "path"),
     ],
 )
 def test_a_layout_without_a_style_means_what_its_first_reader_meant(tmp_path, values, addressing):

@@ -142,15 +142,6 @@ def go_span(value: str) -> int:
     return sign * sum(round(float(number) * _GO_UNITS[unit]) for number, unit in parts)
 
 
-def go_boolean(value: str) -> bool:
-    """Yes or no in one of the ways that Go accepts."""
-    if value in {"1", "t", "T", "TRUE", "true", "True"}:
-        return True
-    if value in {"0", "f", "F", "FALSE", "false", "False"}:
-        return False
-    raise ValueError("neither true nor false")
-
-
 @dataclass(frozen=True, slots=True)
 class Point:
     """A point of a history: a revision, a moment in unix nanoseconds, or (neither) the latest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rootcellar.booleans import go_boolean
 from rootcellar.cli import values
 from rootcellar.cli.options import Operand, Option
 
@@ -11,7 +12,7 @@ SIDECAR = Option(
 )
 SIDECAR_TLS = Option(
     "--backup-restore-tls-enabled",
-    values.go_boolean,
+    go_boolean,
     "BOOL",
     "whether the sidecar is asked by HTTPS",
     default="false",

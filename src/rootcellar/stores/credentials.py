@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from rootcellar.booleans import go_boolean
 from rootcellar.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -194,13 +195,14 @@ def variable(name: str) -> str:
 
 
 def flag(values: Mapping[str, str], name: str) -> bool | None:
-    """A yes or no; None where nothing is said.  Raises ConfigError."""
+    """A yes or no, as etcd-backup-restore reads it; None where nothing is said.  Raises ConfigError."""
     text = values.get(name)
-    if text is None:
+    if not text:
         return None
-    if text.lower() not in {"true", "false"}:
-        raise ConfigError(f"{name} is {text!r}", hint="write true or false")
-    return text.lower() == "true"
+    try:
+        return go_boolean(text)
+    except ValueError as error:
+        raise ConfigError(f"{name} is {text!r}", hint="write true or false") from error
 
 
 def _read(path: Path) -> str:

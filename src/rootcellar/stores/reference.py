@@ -26,6 +26,7 @@ from rootcellar.stores.credentials import (
     DirectoryCredentials,
     FileCredentials,
     RewrittenCredentials,
+    flag,
 )
 from rootcellar.stores.swift.access import from_environment
 
@@ -184,8 +185,7 @@ def _by_path(values: Mapping[str, str]) -> Mapping[str, str]:
     if not endpoint:
         raise ConfigError("the credentials lack endpoint")
     if "://" not in endpoint:
-        plain = values.get("disableSSL", "").lower() == "true"
-        endpoint = f"{'http' if plain else 'https'}://{endpoint}"
+        endpoint = f"{'http' if flag(values, 'disableSSL') else 'https'}://{endpoint}"
     return {**values, "endpoint": endpoint, "s3ForcePathStyle": "true"}
 
 

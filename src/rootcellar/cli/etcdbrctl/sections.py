@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from rootcellar.cli.values import choice, go_boolean, go_span
+from rootcellar.booleans import go_boolean
+from rootcellar.cli.values import choice, go_span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
