@@ -7,8 +7,12 @@ import io
 import json
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
 
 from rootcellar.agent.board import Board
+from rootcellar.agent.errands import full_job
 from rootcellar.agent.jobs import Diary, Errand, Job, keep
 from rootcellar.agent.schedule import Cron
 from rootcellar.agent.state import Fault
@@ -29,6 +33,7 @@ class Life:
         self.clock = self
         self.log = make_log("json", self.out)
         self.board = Board(self, self.log)
+        self.timetables = {}
 
     def now(self):
         return self.wall
@@ -48,7 +53,7 @@ class Life:
             raise asyncio.CancelledError
 
     def errand(self, job, tick):
-        return Errand(tick, None, None, "tests/1", self.log, job.name)
+        return Errand(tick, None, None, "tests/1", self.log, job.name, now=self.now)
 
     def run(self, job):
         diary = Diary(job.name)
@@ -110,6 +115,75 @@ def test_a_clock_that_is_set_leads_to_no_storm_and_no_silence():
     assert 7 <= len(found) <= 11
     last = [at for _, at in found][-3:]
     assert last[2] - last[1] <= timedelta(hours=1, seconds=20)
+
+
+class Fulls:
+    """Captures that say when the last full was."""
+
+    def __init__(self, life, last):
+        self.life, self.last_full_at = life, last
+        self.opened = asyncio.Event()
+        self.opened.set()
+        self.taken = []
+
+    async def full(self, **_how):
+        self.taken.append(self.life.wall)
+        self.last_full_at = self.life.wall
+        return SimpleNamespace(key="v2/Full")
+
+
+def test_a_full_of_a_time_to_come_serves_no_tick():
+    """The clock was a year ahead when it was taken: until then there would be none."""
+    life = Life(86400)
+    fulls = Fulls(life, START + timedelta(days=365))
+    life.run(full_job(Cron("0 */6 * * *"), lambda: fulls, skip_unchanged=False))
+    assert [at.hour for at in fulls.taken] == [12, 18, 0, 6]
+
+
+@pytest.mark.parametrize("after", [timedelta(0), timedelta(seconds=70)])
+def test_a_full_since_the_tick_serves_it_also_by_a_clock_that_is_a_little_ahead(after):
+    life = Life(3600)
+    tick = START.replace(hour=10, minute=0)
+    fulls = Fulls(life, tick + after)
+    diary = life.run(full_job(Cron("0 * * * *"), lambda: fulls, skip_unchanged=False))
+    assert (diary.runs, diary.outcome, fulls.taken) == (1, "a full was taken since", [])
+
+
+class ReloadedError(Exception):
+    """A round of the agent has ended."""
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_run_that_is_owed_stays_owed_over_a_reload_of_the_same_schedule(is_changed):
+    """The nightly prune fails, and the reload brings what it lacked."""
+    life, runs, ends = Life(3 * 3600), [], [True]
+
+    async def run(errand):
+        runs.append((errand.tick.hour, life.wall))
+        if len(runs) == 1:
+            raise TransientError("the store is away")
+        return "done"
+
+    class Around:
+        def __getattr__(self, name):
+            return getattr(life, name)
+
+        async def sleep(self, seconds):
+            if runs and ends:
+                ends.clear()
+                raise ReloadedError
+            await life.sleep(seconds)
+
+    async def live():
+        with suppress(ReloadedError):
+            await keep(Job("prune", Cron("0 10 * * *"), run), Diary("prune"), Around())
+        cron = Cron("0 8 * * *" if is_changed else "0 10 * * *")
+        await keep(Job("prune", cron, run), Diary("prune"), Around())
+
+    with suppress(asyncio.CancelledError):
+        asyncio.run(live())
+    assert [tick for tick, _ in runs] == ([10] if is_changed else [10, 10])
+    assert all(at < START.replace(hour=10, minute=1) for _, at in runs)
 
 
 def test_a_job_that_fails_is_tried_again_with_pauses_and_told():

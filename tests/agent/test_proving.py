@@ -17,7 +17,7 @@ from rootcellar.agent.board import Board
 from rootcellar.agent.captures import Captures
 from rootcellar.agent.clock import SystemClock
 from rootcellar.agent.jobs import Errand, Job
-from rootcellar.agent.journal import Damage, Journal
+from rootcellar.agent.journal import Damage, Journal, ProofSeen
 from rootcellar.agent.leadership import Rule
 from rootcellar.agent.proving import Proving
 from rootcellar.agent.schedule import Cron
@@ -237,6 +237,15 @@ def test_a_tick_that_a_stronger_proof_has_served_is_left_out(scene):
     assert "hash" in carried_out(scene, hashes, tick + timedelta(hours=1))
     assert "replayed" in carried_out(scene, replay, tick + timedelta(hours=1))
     assert len(read_catalogue(scene.store).proofs) == 3
+
+
+def test_a_proof_of_a_time_to_come_serves_no_tick(scene):
+    scene.capture(full=True)
+    journal, late = Journal(), datetime.now(UTC) + timedelta(days=365)
+    journal.proofs[Check.HASH] = ProofSeen("hash", 1, late)
+    job = Proving(lambda: journal).job("hash", HOURLY, 2)
+    assert "hash" in carried_out(scene, job)
+    assert journal.proofs[Check.HASH].at < late
 
 
 def test_proofs_take_turns_because_two_would_want_the_same_room(scene, monkeypatch):

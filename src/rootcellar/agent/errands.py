@@ -26,8 +26,7 @@ def full_job(cron: Cron, captures: Callable[[], Captures | None], *, skip_unchan
         if current is None:
             raise FencedError("this agent does not lead")
         await current.opened.wait()
-        last = current.last_full_at
-        if last is not None and last >= errand.tick:
+        if errand.is_served(current.last_full_at):
             return "a full was taken since"
         taken = await current.full(unless_unchanged=skip_unchanged, why="schedule")
         return taken.key if taken is not None else "nothing changed since the last full"

@@ -13,9 +13,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from rootcellar.agent.backoff import Backoff
-from rootcellar.agent.schedule import Due, Timetable
+from rootcellar.agent.schedule import BACKWARD, Due, Timetable
 from rootcellar.agent.state import Fault
 from rootcellar.agent.threads import in_thread
+from rootcellar.backup.capture.publisher import utc_now
 from rootcellar.errors import ProofError
 from rootcellar.logs import told
 
@@ -44,7 +45,8 @@ POLL = 15.0
 class Errand:
     """What a job is run with.  `tick` is when it was due; `store` is None where the agent has none.
 
-    `epoch` is that of the session that is open, for what has to be done under the fence.
+    `epoch` is that of the session that is open, for what has to be done under the fence; `now` reads the wall
+    clock.
     """
 
     tick: datetime
@@ -54,6 +56,13 @@ class Errand:
     log: Log
     name: str
     epoch: Epoch | None = None
+    now: Callable[[], datetime] = utc_now
+
+    def is_served(self, done_at: datetime | None) -> bool:
+        """Whether what was done then is what this tick asks for.  Of a time to come it is not: the clock was
+        ahead when it was done, and nothing else would be until then.
+        """
+        return done_at is not None and self.tick <= done_at <= self.now() + BACKWARD
 
     async def thread(self, call: Callable[[], T]) -> T:
         """Run an engine call in a thread."""
@@ -63,7 +72,7 @@ class Errand:
 @dataclass(frozen=True)
 class Job:
     """`run` returns a sentence for the log.  `since`: up to when its runs are known to be done, from what the
-    store or etcd shows; None for "since the agent began".  `bound` is how many seconds a run may take before
+    store or etcd shows; None for "since this agent leads".  `bound` is how many seconds a run may take before
     the watchdog says so.  `proves` is the strongest check that it is for: its ProofError is what it has
     found, and stands until its next tick.
 
@@ -113,6 +122,11 @@ class Around(Protocol):
     def board(self) -> Board: ...
     @property
     def log(self) -> Log: ...
+    @property
+    def timetables(self) -> dict[str, Timetable]:
+        """By the names of jobs; what is in here outlasts a reload."""
+        ...
+
     async def sleep(self, seconds: float) -> None: ...
     def errand(self, job: Job, tick: datetime) -> Errand: ...
 
@@ -123,9 +137,7 @@ async def keep(job: Job, diary: Diary, around: Around) -> None:
         await _follow(job, diary, around)
         return
     clock, backoff = around.clock, Backoff()
-    now = clock.now()
-    since = job.since()
-    timetable = Timetable(job.cron, now if since is None else min(since, now))
+    timetable = _timetable(job, job.cron, around)
     diary.is_suspended = job.cron.suspend
     while True:
         now = clock.now()
@@ -140,6 +152,17 @@ async def keep(job: Job, diary: Diary, around: Around) -> None:
             timetable.done(due.tick)
         else:
             await around.sleep(pause)
+
+
+def _timetable(job: Job, cron: Cron, around: Around) -> Timetable:
+    """The one of before, so that a run which is owed stays owed; a new one for a new schedule."""
+    now, since = around.clock.now(), job.since()
+    known = around.timetables.get(job.name)
+    if known is None or known.cron != cron:
+        known = around.timetables[job.name] = Timetable(cron, now if since is None else min(since, now))
+    elif since is not None:
+        known.done(min(since, now))
+    return known
 
 
 async def _follow(job: Job, diary: Diary, around: Around) -> None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from rootcellar.agent.clock import Clock
     from rootcellar.agent.jobs import Job
-    from rootcellar.agent.schedule import Cron
+    from rootcellar.agent.schedule import Cron, Timetable
     from rootcellar.agent.settings import Settings
     from rootcellar.backup.capture.outcome import Capture, Captured
     from rootcellar.backup.catalogue.records import Check
@@ -76,6 +76,7 @@ class Agent:
         self.began_at = clock.now()
         self.captures: Captures | None = None
         self.diaries: list[Diary] = []
+        self.timetables: dict[str, Timetable] = {}
         self.reached: dict[str, Reached] = {}
         self.standby: Standby | None = None
         self.store_url: str | None = None
@@ -245,7 +246,14 @@ class Agent:
         elif self.leads:
             self.log.warning("leadership-lost", role=sight.role)
             await self._resign(0)
+        if not leads:
+            self._hand_over(jobs)
         self.board.lead(leads)
+
+    def _hand_over(self, jobs: Sequence[Job]) -> None:
+        """What only a leader does has its ticks served by another agent from now on."""
+        mine = {job.name for job in jobs if not job.needs_leadership}
+        self.timetables = {name: each for name, each in self.timetables.items() if name in mine}
 
     def _tell_unseen(self, error: Exception | None) -> None:
         """A look that failed is a fault until the next one that does not."""
@@ -367,7 +375,16 @@ class Agent:
         """What a job is run with."""
         assert self._client is not None  # noqa: S101  opened before
         epoch = self.captures.epoch if self.captures is not None else None
-        return Errand(tick, self._client, self._store, self.settings.writer, self.log, job.name, epoch)
+        return Errand(
+            tick,
+            self._client,
+            self._store,
+            self.settings.writer,
+            self.log,
+            job.name,
+            epoch=epoch,
+            now=self.clock.now,
+        )
 
     async def sleep(self, seconds: float) -> None:
         """Or until told to stop or reload."""

@@ -68,8 +68,7 @@ class Proving:
 
         async def run(errand: Errand) -> str:
             async with self.turn:
-                served = since()
-                if served is not None and served >= errand.tick:
+                if errand.is_served(since()):
                     return "a proof that says as much was made since"
                 return await self._prove(errand, level, scratch)
 
