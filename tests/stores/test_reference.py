@@ -73,6 +73,16 @@ def test_a_json_file_in_the_directory_comes_before_single_files(files):
     assert found("S3", {"AWS_APPLICATION_CREDENTIALS": path}).credentials.load() == {"accessKeyID": "json"}
 
 
+@pytest.mark.parametrize(
+    ("prefix", "url"),
+    [("a//b", "s3://main/a/b"), ("/a/./b/", "s3://main/a/b"), ("a/../b", "s3://main/b"), ("./", "s3://main")],
+)
+def test_a_prefix_is_joined_as_go_joins_paths(prefix, url):
+    place = located("S3", "main", prefix, environment={})
+    assert place.url == url
+    open_store(place.url)
+
+
 def test_variables_of_another_prefix_do_not_count(files):
     path = files(accessKeyID="id", secretAccessKey="secret")
     assert found("S3", {"AWS_APPLICATION_CREDENTIALS": path}, variables="SOURCE_").credentials is AMBIENT

@@ -14,6 +14,7 @@ workload identity), also for taking snapshots.
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -108,8 +109,14 @@ def located(
         raise ConfigError(
             "no container is given", hint=f"--store-container, or the variable {variables}STORAGE_CONTAINER"
         )
-    asked = _Asked(container, prefix.strip("/"), endpoint or None, environment, variables)
+    asked = _Asked(container, _joined(prefix), endpoint or None, environment, variables)
     return _PROVIDERS[provider](asked)
+
+
+def _joined(prefix: str) -> str:
+    """A prefix as Go's `path.Join` leaves it: `a//b/./c` is `a/b/c`."""
+    joined = posixpath.normpath(prefix.strip("/"))
+    return "" if joined == "." else joined
 
 
 def _local(asked: _Asked) -> Located:
