@@ -50,6 +50,7 @@ paste.filter_factory = testbed.swift_cache:filter_factory
 [filter:tempauth]
 use = egg:swift#tempauth
 user_testbed_backup = {password} .admin
+user_testbed_grower = {password}-grün-€ .admin
 fernet_key_1 = {key}
 active_fernet_key_id = 1
 storage_url_scheme = http
@@ -74,7 +75,7 @@ def main(directory: str, password: str, *ports: str) -> None:
         else:
             _ring(home / f"{kind}.ring.gz", port)
             text = STORAGE.format(swift_dir=home, kind=kind)
-        (home / f"{kind}.conf").write_text(text)
+        (home / f"{kind}.conf").write_text(text, "utf-8")
     for kind, port in reversed(names.items()):
         application = loadapp(str(home / f"{kind}.conf"), global_conf={"log_name": kind})
         listener = eventlet.listen(("127.0.0.1", port), backlog=256)

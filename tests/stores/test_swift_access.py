@@ -171,6 +171,24 @@ def test_a_user_of_swift_s_own_authentication_may_be_written_in_two_parts(contai
     assert container.names() == ["key"]
 
 
+def test_a_password_of_swift_s_own_authentication_may_have_any_letters(container, secret):
+    credentials = secret(
+        authURL=container.auth, username="testbed:grower", password=f"{container.password}-grün-€"
+    )
+    open_store(f"swift://{container.name}", credentials=credentials).put("key", [b"body"])
+    assert container.names() == ["key"]
+
+
+@pytest.mark.parametrize("name", ["tenantName", "username", "password"])
+@pytest.mark.parametrize("end", ["\n", "\r\n ", "\x00"])
+def test_what_no_header_can_hold_is_refused_and_not_shown(container, secret, name, end):
+    said = {"tenantName": "testbed", "username": "backup", "password": container.password}
+    credentials = secret(authURL=container.auth, **{**said, name: f"hush{end}more"})
+    with pytest.raises(ConfigError, match=f"{name} holds a line end") as caught:
+        open_store(f"swift://{container.name}", credentials=credentials).stat("key")
+    assert "hush" not in str(caught.value)
+
+
 def test_nothing_that_says_where_tokens_are_is_told(container):
     with pytest.raises(ConfigError, match="nothing says where tokens are had"):
         swift_store(container, auth=None).stat("key")

@@ -307,6 +307,7 @@ BROKEN_LAYOUTS = [
     ({"credentials.json": "{"}, "is no JSON"),
     ({"credentials.json": "[]"}, "holds no JSON object"),
     ({"credentials.json": "{}"}, "no credentials in"),
+    ({"credentials.json": '{"type": "authorized_user"}'}, "of type authorized_user are not taken"),
 ]
 
 
@@ -328,6 +329,15 @@ def test_a_host_that_botocore_does_not_take_is_told_at_once(tmp_path):
     store = open_store("s3://bucket?endpoint=http://minio_1:9000", credentials=said)
     with pytest.raises(ConfigError, match="invalid endpoint: http://minio_1:9000"):
         store.stat("key")
+
+
+@pytest.mark.parametrize("name", ["accessKeyID", "sessionToken"])
+def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(tmp_path, name):
+    said = {"accessKeyID": "A", "secretAccessKey": "S", "sessionToken": "T", name: "hush\nmore"}
+    store = open_store("s3://b?endpoint=http://127.0.0.1:1", credentials=layout(tmp_path / "secret", **said))
+    with pytest.raises(ConfigError, match=f"{name} holds a line end") as caught:
+        store.stat("key")
+    assert "hush" not in str(caught.value)
 
 
 def test_credentials_that_are_missing_are_refused_at_once(tmp_path):
@@ -353,6 +363,7 @@ def test_rotated_credentials_are_used_without_a_restart(shared, tmp_path):
     )
     with pytest.raises(DeniedError):
         list(store.list())
+    (secret / ".#secretAccessKey").symlink_to("me@host.123:1")  # an editor's lock
     layout(secret, **keys(shared))
     os.utime(secret / "secretAccessKey", ns=(1, 1))  # a clock of coarse ticks may not show the change
     assert list(store.list()) == []

@@ -106,9 +106,11 @@ class DirectoryCredentials:
         return _trimmed(values)
 
     def stamp(self) -> object:
-        """The times of all files: a mounted Secret is swapped as a whole, a person edits one file."""
+        """The times of all files: a mounted Secret is swapped as a whole, a person edits one file.  A link
+        to nothing, as editors lock with, is left out.
+        """
         try:
-            return sorted((entry.name, entry.stat().st_mtime_ns) for entry in self.path.iterdir())
+            return sorted(filter(None, map(_dated, self.path.iterdir())))
         except OSError:
             return None  # in the middle of a swap; load says what is wrong
 
@@ -137,6 +139,9 @@ class FileCredentials:
         if found.get("type") in _GOOGLE:
             return _google(self.path, found)
         values = {name: _text(found[name]) for name in NAMES if found.get(name) is not None}
+        if not values and found.get("type"):  # as Google's files have, also gcloud's own for a person
+            kinds = " or ".join(sorted(_GOOGLE))
+            raise ConfigError(f"{self.path}: credentials of type {found['type']} are not taken", hint=kinds)
         if not values:
             raise ConfigError(
                 f"no credentials in {self.path}", hint=f"it should name {', '.join(NAMES[:2])}, ..."
@@ -186,6 +191,8 @@ class RewrittenCredentials:
 
 AMBIENT = AmbientCredentials()
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
 
 def variable(name: str) -> str:
     """The environment's way to write a name: accessKeyID is ACCESS_KEY_ID, s3ForcePathStyle
@@ -203,6 +210,13 @@ def flag(values: Mapping[str, str], name: str) -> bool | None:
         return go_boolean(text)
     except ValueError as error:
         raise ConfigError(f"{name} is {text!r}", hint="write true or false") from error
+
+
+def _dated(path: Path) -> tuple[str, int] | None:
+    try:
+        return path.name, path.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _read(path: Path) -> str:
@@ -232,6 +246,13 @@ def _text(value: object) -> str:
 def _trimmed(values: Mapping[str, str]) -> dict[str, str]:
     # An encryption key may be any 32 characters, also blanks.
     return {name: value if name == "sseCustomerKey" else value.strip() for name, value in values.items()}
+
+
+def sendable(values: Mapping[str, str], *names: str) -> None:
+    """ConfigError where one of these cannot stand in a header; the library's own words would show it."""
+    for name in names:
+        if _CONTROL.search(values.get(name, "")):
+            raise ConfigError(f"{name} holds a line end or another control character", hint="write it anew")
 
 
 def complete(values: Mapping[str, str]) -> None:

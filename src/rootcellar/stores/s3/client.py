@@ -24,7 +24,7 @@ from botocore.credentials import Credentials as CoreCredentials
 from botocore.loaders import Loader, create_loader
 
 from rootcellar.errors import ConfigError
-from rootcellar.stores.credentials import Credentials, complete
+from rootcellar.stores.credentials import Credentials, complete, sendable
 from rootcellar.stores.headers import md5
 from rootcellar.stores.meaning import flat
 from rootcellar.stores.once import Once
@@ -148,6 +148,7 @@ class RotatingCredentials(CoreCredentials):
 
 def _frozen(values: Mapping[str, str]) -> ReadOnlyCredentials:
     complete(values)
+    sendable(values, "accessKeyID", "sessionToken")
     if not values.get("accessKeyID"):
         raise ConfigError("the credentials lack accessKeyID and secretAccessKey")
     return ReadOnlyCredentials(values["accessKeyID"], values["secretAccessKey"], values.get("sessionToken"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from rootcellar.errors import ConfigError, NotFoundError, StoreError, TransientError, UsageError
+from rootcellar.stores.credentials import sendable
 from rootcellar.stores.rotation import Rotating
 from rootcellar.stores.swift.errors import refusal
 from rootcellar.stores.swift.options import checked_auth
@@ -92,13 +93,19 @@ def _version_1(wire: Wire, address: str, values: Mapping[str, str]) -> Access:
     user = values["username"]
     if values.get("tenantName") and ":" not in user:
         user = f"{values['tenantName']}:{user}"
-    headers = {"X-Auth-User": user, "X-Auth-Key": values["password"]}
+    sendable(values, "tenantName", "username", "password")
+    headers = {"X-Auth-User": _utf8(user), "X-Auth-Key": _utf8(values["password"])}
     answer = _sent(wire, Request("GET", address, "log in", address, headers))
     token, account = answer.headers.get("X-Auth-Token"), answer.headers.get("X-Storage-Url")
     if not token or not account:
         raise TransientError(f"{address}: an answer without a token", operation="log in")
     lasts = answer.headers.get("X-Auth-Token-Expires", "")
     return Access(token, account.rstrip("/"), time.time() + int(lasts) if lasts.isdecimal() else _NEVER)
+
+
+def _utf8(text: str) -> str:
+    """As Swift reads a header; the library below writes each character as one byte."""
+    return text.encode("utf-8", "surrogateescape").decode("latin-1")
 
 
 def _keystone(wire: Wire, address: str, values: Mapping[str, str], region: str | None) -> Access:
