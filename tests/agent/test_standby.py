@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
-from rootcellar.agent.standby import Outage
-from rootcellar.agent.state import Fault
+from rootcellar.agent.board import Board
+from rootcellar.agent.clock import SystemClock
+from rootcellar.agent.standby import Outage, suspected
+from rootcellar.agent.state import UNREAD, UNSEEN, Fault
 from rootcellar.backup.capture.session import RecoveryPoint
 from rootcellar.backup.catalogue import keys
 from rootcellar.backup.catalogue.intents import carry_intents
@@ -16,10 +19,16 @@ from rootcellar.backup.catalogue.ownership import ForkIntent
 from rootcellar.backup.catalogue.timeline import leave_fork_intent, open_timeline
 from rootcellar.cli import configuration, schema
 from rootcellar.errors import ConfigError
+from rootcellar.logs import make_log
 from rootcellar.stores.file import FileStore
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 BEFORE, AFTER = RecoveryPoint(7, NOW), RecoveryPoint(9, NOW)
+
+
+@pytest.fixture
+def board():
+    return Board(SystemClock(), make_log("json", io.StringIO()))
 
 
 def test_an_outage_lasts_from_the_first_fault_until_something_is_acknowledged():
@@ -29,6 +38,29 @@ def test_an_outage_lasts_from_the_first_fault_until_something_is_acknowledged():
     assert outage.see(20, (), BEFORE) == 10  # the next attempt is under way
     assert outage.see(30, {Fault.STORE}, BEFORE) == 20
     assert outage.see(40, (), AFTER) is None
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"), [(f"{UNREAD}a typo", set()), ("a key is not PEM", {Fault.CONFIG})]
+)
+def test_a_reload_that_fails_is_no_outage_of_the_store(board, reason, expected):
+    """With hours between two deltas no recovery point would come to end it, mended or not."""
+    board.fault(Fault.CONFIG, reason)
+    board.fault(Fault.INTERNAL, f"{UNSEEN}the certificate is missing")
+    assert suspected(board) == expected
+
+
+@pytest.mark.parametrize(("step", "expected"), [("prune", set()), ("deltas", {Fault.STUCK})])
+def test_a_job_that_takes_long_is_no_outage_and_a_capture_that_does_is(board, step, expected):
+    with board.step(step, 0.0):
+        board.watch()
+        assert Fault.STUCK in board.facts.faults
+        assert suspected(board) == expected
+
+
+def test_a_fault_of_the_store_is_suspected_of_an_outage(board):
+    board.fault(Fault.STORE_UNAVAILABLE, "no answer")
+    assert suspected(board) == {Fault.STORE_UNAVAILABLE}
 
 
 @pytest.mark.parametrize("fault", [Fault.ETCD_UNAVAILABLE, Fault.FENCED, Fault.FOREIGN, Fault.JOB, Fault.GAP])

@@ -58,6 +58,8 @@ SPARING = 900.0
 """Seconds between two fulls for what deltas can go on without: new users, revisions too large for EBR, a
 damaged object.
 """
+STEPS = frozenset({"open", "deltas", "full"})
+"""What is timed under these names is a capture's; jobs have names of their own."""
 
 _OPENING = 10.0
 """Seconds that whoever asks for a capture waits for a session that is being opened."""

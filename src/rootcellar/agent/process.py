@@ -26,7 +26,7 @@ from rootcellar.agent.journal import Journal
 from rootcellar.agent.leadership import Role, Standing
 from rootcellar.agent.mirror import Mirroring, Reached
 from rootcellar.agent.standby import Standby, Tagged, adopt
-from rootcellar.agent.state import Fault
+from rootcellar.agent.state import UNREAD, UNSEEN, Fault
 from rootcellar.agent.threads import in_thread
 from rootcellar.errors import EtcdError, FencedError
 from rootcellar.logs import told
@@ -52,8 +52,6 @@ JUMP = 30.0
 """Seconds that the wall clock may gain or lose against the monotonic one before it counts as set."""
 ETCD_SECONDS = 3.0
 """For an answer to the question who leads."""
-
-_UNSEEN = "looking who leads etcd: "
 
 
 class Agent:
@@ -151,7 +149,7 @@ class Agent:
             before = self._client, self._source
             self._open(replace(settings, http=self.settings.http, state_dir=self.settings.state_dir))
         except Exception as error:  # noqa: BLE001  whatever it is: what runs goes on
-            self.board.fault(Fault.CONFIG, f"the configuration cannot be read again: {error}")
+            self.board.fault(Fault.CONFIG, f"{UNREAD}{error}")
             self.log.warning("reload-failed", **told(error))
             return
         for client in before:
@@ -257,9 +255,9 @@ class Agent:
 
     def _tell_unseen(self, error: Exception | None) -> None:
         """A look that failed is a fault until the next one that does not."""
-        known = self.board.facts.faults.get(Fault.INTERNAL, "").startswith(_UNSEEN)
+        known = self.board.facts.faults.get(Fault.INTERNAL, "").startswith(UNSEEN)
         if error is not None:
-            self.board.fault(Fault.INTERNAL, f"{_UNSEEN}{error}")
+            self.board.fault(Fault.INTERNAL, f"{UNSEEN}{error}")
             if not known:
                 self.log.error("look-failed", **told(error))
         elif known:

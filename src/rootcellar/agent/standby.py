@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rootcellar.agent.board import Board
-from rootcellar.agent.captures import Captures
+from rootcellar.agent.captures import STEPS, Captures
 from rootcellar.agent.jobs import Job
 from rootcellar.agent.journal import Journal
-from rootcellar.agent.state import Fault
+from rootcellar.agent.state import UNREAD, UNSEEN, Fault
 from rootcellar.backup.catalogue.intents import carry_intents
 from rootcellar.backup.prune.prune import ask, prune
 from rootcellar.errors import RootcellarError, StoreError
@@ -45,6 +45,17 @@ NOT_ETCD = frozenset(
 _LOOK = 0.5
 _AGAIN = 60.0
 """Seconds between two attempts to open a place whose credentials cannot be read."""
+
+
+def suspected(board: Board) -> set[Fault]:
+    """Faults that may be the store's: not those of a reload, of a look at etcd or of a job that takes long,
+    behind which no new recovery point has to come.
+    """
+    faults = board.facts.faults
+    found = {each for each in NOT_ETCD & faults.keys() if not faults[each].startswith((UNREAD, UNSEEN))}
+    if not any(step.is_told and step.name in STEPS for step in board.steps):
+        found.discard(Fault.STUCK)
+    return found
 
 
 class Outage:
@@ -135,7 +146,7 @@ class Standby:
 
     def _look(self) -> None:
         board, journal = self._first
-        down = self._outage.see(self._clock.monotonic(), board.facts.faults, journal.point)
+        down = self._outage.see(self._clock.monotonic(), suspected(board), journal.point)
         now = self._clock.monotonic()
         if down is not None and self.captures is None and down >= self._settings.standby_after:
             if now >= self._not_before:

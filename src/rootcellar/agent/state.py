@@ -55,6 +55,10 @@ class Fault(StrEnum):
     INTERNAL = "internal"
 
 
+UNREAD = "the configuration cannot be read again: "
+UNSEEN = "looking who leads etcd: "
+"""How the reasons begin of faults that no capture has met."""
+
 _BEFORE = (Fault.ETCD_UNAVAILABLE, Fault.ETCD_NO_LEADER)
 """Faults that the state waiting-for-etcd is for."""
 
