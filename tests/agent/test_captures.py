@@ -12,8 +12,8 @@ from itertools import pairwise
 import pytest
 
 from rootcellar.agent import backoff, captures
-from rootcellar.agent.state import Fault
-from rootcellar.errors import FencedError, TransientError
+from rootcellar.agent.state import UNREAD, Fault
+from rootcellar.errors import ConfigError, FencedError, TransientError
 from rootcellar.stores.decorator import StoreDecorator
 from rootcellar.stores.file import FileStore
 from tests.agent.agents import wait_until
@@ -94,6 +94,36 @@ class Hanging(StoreDecorator):
             return self.inner.put(key, chunks, condition=condition)
         finally:
             self.ended.set()
+
+
+@pytest.mark.parametrize("reload_fails", [False, True])
+def test_what_a_capture_finds_wrong_with_the_configuration_is_told_until_it_is_right(
+    scene, store, reload_fails
+):
+    """It stayed told, and the agent degraded, until the next reload."""
+
+    class Misread(StoreDecorator):
+        is_right = False
+
+        def put(self, key, chunks, *, condition=None):
+            if not self.is_right:
+                raise ConfigError("the file of credentials is half written")
+            return self.inner.put(key, chunks, condition=condition)
+
+    misread = Misread(store)
+    led = Led(scene, misread, 0.1)
+
+    async def live():
+        async with led.running():
+            await led.until(lambda: Fault.CONFIG in led.board.facts.faults, "the fault")
+            misread.is_right = True
+            if reload_fails:
+                led.board.fault(Fault.CONFIG, f"{UNREAD}a typo")
+            led.captures._wake.set()  # noqa: SLF001  instead of the pause
+            await led.stored(scene.client.header().revision)
+            assert (Fault.CONFIG in led.board.facts.faults) is reload_fails
+
+    asyncio.run(live())
 
 
 def test_deltas_that_are_asked_for_leave_the_next_period_where_it_was(scene, store):

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rootcellar.agent.backoff import Backoff, rule_for
-from rootcellar.agent.state import Fault
+from rootcellar.agent.state import UNREAD, Fault
 from rootcellar.agent.threads import in_thread
 from rootcellar.backup.capture.outcome import Capture, Need, NeedFull
 from rootcellar.backup.capture.proof import prove_upload
@@ -467,7 +467,7 @@ class Captures:
 
     def _works(self) -> None:
         self._backoff.reset()
-        self._board.clear(*_OURS)
+        settle(self._board, *_OURS)
 
     def _tell(self, captured: Captured, why: str | None = None) -> None:
         record = captured.record
@@ -527,6 +527,12 @@ class Captures:
 
 _HINT = "`rootcellar status` shows what the agents do; ask the one that leads"
 _DAMAGED = "a full is taken in its place; find out who writes to this prefix, or whether the store loses data"
+
+
+def settle(board: Board, *faults: Fault) -> None:
+    """Clear these, and what captures found wrong with the configuration; a reload that failed stays told."""
+    is_reload = board.facts.faults.get(Fault.CONFIG, "").startswith(UNREAD)
+    board.clear(*faults, *(() if is_reload else (Fault.CONFIG,)))
 
 
 def _looked_at(task: asyncio.Task[Captured | None]) -> None:

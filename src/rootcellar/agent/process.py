@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from rootcellar.agent import doorway, leadership
 from rootcellar.agent.board import Board
-from rootcellar.agent.captures import FAULTS, Captures
+from rootcellar.agent.captures import FAULTS, Captures, settle
 from rootcellar.agent.errands import full_job
 from rootcellar.agent.http import Server
 from rootcellar.agent.jobs import Diary, Errand, keep
@@ -365,7 +365,7 @@ class Agent:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        self.board.clear(*FAULTS)
+        settle(self.board, *FAULTS)
 
     # what jobs need, and others ask for
 
