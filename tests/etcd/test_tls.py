@@ -111,3 +111,19 @@ def test_a_file_that_is_not_there_as_a_whole_is_refused(authority, tmp_path, whi
     paths[which].write_bytes(raw[: int(len(raw) * share)])
     with pytest.raises(ConfigError, match=rf"part\.pem {message}"):
         EtcdClient(["https://127.0.0.1:1"], tls=TlsFiles(**paths))
+
+
+def test_an_open_client_takes_changed_files_once_they_are_whole(secured, stranger, authority, tmp_path):
+    """A pod's certificates are exchanged under it, and whoever holds a client cannot know."""
+    ca, pair = tmp_path / "ca.pem", authority.client()
+    ca.write_bytes(stranger.ca.read_bytes())
+    with EtcdClient([secured.client_url], tls=TlsFiles(ca, pair.certificate, pair.key)) as client:
+        with pytest.raises(EtcdUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+            client.header()
+        ca.write_bytes(b"")
+        with pytest.raises(EtcdUnavailableError, match="CERTIFICATE_VERIFY_FAILED"):
+            client.header()
+        ca.write_bytes(authority.ca.read_bytes())
+        revision = client.put(b"a", b"1").revision
+        ca.unlink()
+        assert client.header().revision == revision  # by what it has read

@@ -67,6 +67,18 @@ class TlsFiles:
             raise ConfigError("a client certificate needs its key, and a key its certificate")
         return grpc.ssl_channel_credentials(*map(_pem, (self.ca, self.key, self.cert)))
 
+    def stamp(self) -> object:
+        """Something that changes when one of the files does, also when a mounted Secret is exchanged."""
+        return [_state(path) for path in (self.ca, self.key, self.cert) if path is not None]
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
 
 def _pem(path: Path | None) -> bytes | None:
     """A file with at least one whole block: an empty one has gRPC abort the process, half of one never
@@ -91,7 +103,8 @@ class Connection:
     """The endpoints of one cluster, one lazy channel each, and the token of one user.  Safe between threads.
 
     Endpoints are `http://host:port`, `https://host:port`, or `host:port` (TLS when files are given).  The TLS
-    files are read once, here: changed ones take effect in the next connection.  Raises ConfigError.
+    files are read here, which raises ConfigError, and again for the next call after they have changed.  Where
+    they cannot be meant by then, as in the middle of an exchange, what was read last serves.
     """
 
     def __init__(
@@ -112,16 +125,18 @@ class Connection:
         self._user, self._password = user, password
         self._lock = threading.Lock()
         self._channels: dict[str, grpc.Channel] = {}
+        self._outdated: list[grpc.Channel] = []
         self._token: str | None = None
         self._preferred = self.endpoints[0]
         for endpoint in self.endpoints:
             self._target(endpoint)
+        self._stamp = tls.stamp() if tls is not None else None  # before they are read, to miss no change
         self._credentials = (tls or TlsFiles()).credentials()
 
     def close(self) -> None:
         with self._lock:
-            channels, self._channels = self._channels, {}
-        for channel in channels.values():
+            channels, self._channels, self._outdated = [*self._outdated, *self._channels.values()], {}, []
+        for channel in channels:
             channel.close()
 
     def order(self, among: Sequence[str]) -> list[str]:
@@ -249,9 +264,22 @@ class Connection:
 
     def _channel(self, endpoint: str) -> grpc.Channel:
         with self._lock:
+            self._follow()
             if endpoint not in self._channels:
                 self._channels[endpoint] = self._open(endpoint)
             return self._channels[endpoint]
+
+    def _follow(self) -> None:
+        """Leave channels whose files have changed; what is under way on one goes on there."""
+        if self._tls is None or self._stamp == (stamp := self._tls.stamp()):
+            return
+        try:
+            self._credentials = self._tls.credentials()
+        except ConfigError:
+            return
+        self._stamp = stamp
+        self._outdated.extend(self._channels.values())
+        self._channels.clear()
 
     def _open(self, endpoint: str) -> grpc.Channel:
         target, secure = self._target(endpoint)
