@@ -288,6 +288,23 @@ def test_tls_is_spoken_on_every_side(tmp_path, authority):
         assert process.wait(30) == 0, scene.log()
 
 
+def test_an_etcd_that_cannot_be_asked_runs_and_is_ready_once_the_certificate_is_there(tmp_path, authority):
+    scene, late = Scene(tmp_path, "3.6", authority), tmp_path / "late.pem"
+    user = authority.client("root")
+    more = (
+        "--backup-restore-tls-enabled=true",
+        f"--backup-restore-ca-cert-bundle-path={authority.ca}",
+        f"--etcd-client-cert-path={late}",
+        f"--etcd-client-key-path={user.key}",
+    )
+    with scene.sidecar() as sidecar, scene.wrapper(sidecar, *more) as process:
+        eventually(lambda: f"etcd cannot be asked: cannot read {late}" in scene.log())
+        assert process.poll() is None
+        assert not scene.ready(authority.context())
+        late.write_bytes(user.certificate.read_bytes())
+        eventually(lambda: scene.ready(authority.context()))
+
+
 def test_a_port_that_is_taken_is_said(scene):
     with served(list) as url, scene.sidecar() as sidecar:
         scene.port = int(url.rpartition(":")[2])

@@ -17,8 +17,9 @@ import signal
 import ssl
 import urllib.error
 import urllib.request
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +29,15 @@ from starlette.routing import Route
 
 from rootcellar.agent.serving import serving
 from rootcellar.agent.validation import Mode
-from rootcellar.errors import ConfigError, EtcdError, EtcdUnavailableError
+from rootcellar.errors import ConfigError, EtcdError
 from rootcellar.etcd.client import EtcdClient
 from rootcellar.etcd.connection import TlsFiles
 from rootcellar.etcd.process import environment, tied
 from rootcellar.wal.durable import sync_directory, write_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.requests import Request
 
     from rootcellar.etcd.process import EtcdBinary
@@ -200,13 +203,12 @@ class _Wrapper:
             cert, key = (Path(tls["cert-file"]), Path(tls["key-file"])) if tls else (None, None)
             server = serving(routes, self._options.host, self._options.port, cert=cert, key=key)
             await stack.enter_async_context(server)
-            client = stack.enter_context(self._client(tls))
             self._etcd = await asyncio.create_subprocess_exec(
                 *tied([str(self._options.etcd.path), "--config-file", str(path)]),
                 env=environment(),
                 start_new_session=True,  # a terminal's interrupt is for us: we hand it on
             )
-            probe = asyncio.ensure_future(self._probe(client))
+            probe = asyncio.ensure_future(self._probe(partial(self._client, tls)))
             try:
                 return await self._outlive(self._etcd)
             finally:
@@ -235,23 +237,27 @@ class _Wrapper:
         sync_directory(self._options.note.parent)
         return 0
 
-    async def _probe(self, client: EtcdClient) -> None:
-        """Keep asking etcd for something that a quorum has to confirm."""
-        began, late = asyncio.get_running_loop().time(), False
-        while True:
-            try:
-                await asyncio.to_thread(client.header, timeout=_PROBE_SECONDS)
-                self._tell(ready=not self._asked_to_end.is_set())
-            except EtcdUnavailableError as error:
-                self._tell(ready=False, why=error.message)
-            except EtcdError as error:  # it answers, if not to us: there may be users
-                _log.debug("probe: %s", error.message)
-                self._tell(ready=False, why=error.message)
-            waited = asyncio.get_running_loop().time() - began
-            if not (self._ready or late) and waited > self._options.ready_seconds > 0:
-                late = True
-                _log.error("etcd is not ready after %.0f s", waited)
-            await asyncio.sleep(_PROBE_EVERY)
+    async def _probe(self, open_client: Callable[[], EtcdClient]) -> None:
+        """Keep asking etcd for something that a quorum has to confirm; it runs, whether we can ask or not."""
+        began, late, told = asyncio.get_running_loop().time(), False, ""
+        client: EtcdClient | None = None
+        with ExitStack() as stack:
+            while True:
+                try:
+                    client = client or stack.enter_context(open_client())
+                    await asyncio.to_thread(client.header, timeout=_PROBE_SECONDS)
+                    self._tell(ready=not self._asked_to_end.is_set())
+                except EtcdError as error:  # also where it answers, if not to us: there may be users
+                    self._tell(ready=False, why=error.message)
+                except ConfigError as error:
+                    if error.message != told:
+                        _log.error("etcd cannot be asked: %s; tried again", error.message)
+                        told = error.message
+                waited = asyncio.get_running_loop().time() - began
+                if not (self._ready or late) and waited > self._options.ready_seconds > 0:
+                    late = True
+                    _log.error("etcd is not ready after %.0f s", waited)
+                await asyncio.sleep(_PROBE_EVERY)
 
     def _tell(self, *, ready: bool, why: str = "") -> None:
         if ready and not self._ready:
