@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from rootcellar.agent.threads import in_thread
 from rootcellar.agent.validation import Mode
+from rootcellar.booleans import go_boolean
 from rootcellar.errors import RootcellarError
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _NO_TIME = "0001-01-01T00:00:00Z"
-_GO_TRUE = {"1", "t", "T", "TRUE", "true", "True"}
-_GO_FALSE = {"0", "f", "F", "FALSE", "false", "False"}
 _ASK_LEADER = 5.0
 _FORWARDED = 16
 """Requests that one leader may have of us at a time: where it hangs, each keeps a thread to its end."""
@@ -295,9 +294,10 @@ def snapshot_json(name: SnapshotName | None) -> dict[str, Any] | None:
 
 def _go_bool(text: str) -> bool | None:
     """A Go boolean, False for nothing, None for what is none."""
-    if not text or text in _GO_FALSE:
-        return False
-    return True if text in _GO_TRUE else None
+    try:
+        return bool(text) and go_boolean(text)
+    except ValueError:
+        return None
 
 
 def _fetch(url: str, context: ssl.SSLContext | None, timeout: float) -> Any:

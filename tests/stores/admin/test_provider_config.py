@@ -80,6 +80,8 @@ def test_azures_cloud_and_rotation_are_read():
         ("azure", {"rotationConfig": {"rotationPeriodDays": 5, "expirationPeriodDays": 5}}),
         ("gcp", {"immutability": immutable(retentionPeriod="600s")}),
         ("gcp", {"store": {"endpointOverride": "http://storage.example.org"}}),
+        ("gcp", {"store": {"endpointOverride": "https://[::1"}}),
+        ("gcp", {"store": {"endpointOverride": "https://user:secret@storage.example.org"}}),
         ("gcp", {"store": {"endpoint": "https://storage.example.org"}}),
         ("alicloud", {"immutability": immutable(retentionPeriod=0)}),
         ("alicloud", {"immutability": immutable(retentionPeriod="2d")}),

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 
-from rootcellar.errors import ConfigError
+from rootcellar.errors import ConfigError, UsageError
 from rootcellar.stores.admin.values import Immutability
+from rootcellar.stores.location import check_address
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -251,8 +251,15 @@ def _rotation(said: _Rotation | None) -> Rotation | None:
 
 
 def _https(endpoint: str | None) -> str | None:
-    if endpoint is not None and (urlsplit(endpoint).scheme != "https" or not urlsplit(endpoint).hostname):
-        raise ConfigError(f"providerConfig: endpointOverride {endpoint!r} is no https address")
+    if endpoint is None:
+        return None
+    hint = "write https://HOST"
+    try:
+        check_address(endpoint, "endpointOverride", hint)
+    except UsageError as error:
+        raise ConfigError(f"providerConfig: {error.message}", hint=hint) from error
+    if not endpoint.startswith("https://"):
+        raise ConfigError(f"providerConfig: endpointOverride {endpoint!r} is no https address", hint=hint)
     return endpoint
 
 
