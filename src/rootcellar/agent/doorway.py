@@ -17,6 +17,7 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,6 +149,6 @@ def find(directory: Path, store_url: str) -> Doorway | None:
         return None
     try:
         doorway.ask("GET", "/healthz")
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException, AgentError):  # a killed agent's port may be another's by now
         return None
     return doorway
