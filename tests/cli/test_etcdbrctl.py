@@ -15,6 +15,7 @@ import yaml
 
 from rootcellar.agent.validation import Mode, validate
 from rootcellar.bolt.file import BoltFile
+from rootcellar.cli.etcdbrctl import living
 from rootcellar.cli.etcdbrctl.reading import read
 from rootcellar.cli.etcdbrctl.sections import (
     SUBCOMMANDS,
@@ -113,6 +114,12 @@ def test_the_last_word_counts_where_a_flag_comes_again():
     assert read(["server", "-m=1", "-m=2"]).get(Snapshots).max_backups == 2
 
 
+@pytest.mark.parametrize(("limit", "size"), [("1", 1), ("0", 10 << 20), ("-1", 10 << 20)])
+def test_no_limit_of_a_delta_s_size_is_the_usual_one_and_not_a_delta_for_each_revision(limit, size):
+    told = read(["snapshot", "--storage-provider=Local", f"--delta-snapshot-memory-limit={limit}"])
+    assert living.settings(told, {}).options.limits.size == size
+
+
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
@@ -124,6 +131,8 @@ def test_the_last_word_counts_where_a_flag_comes_again():
         (["server", "word"], "'word' is one word too many", "flags alone"),
         (["server", "--max-backups"], "--max-backups needs a value", "default"),
         (["server", "--max-backups=many"], "not a whole number", "default"),
+        (["server", "--server-port=65536"], "not a port from 0 to 65535", "default"),
+        (["server", "--server-port=-1"], "not a port from 0 to 65535", "default"),
         (["server", "--compression-policy=zstd"], "not one of gzip, lzw, zlib", "default"),
         (["server", "--compress-snapshots=yes"], "neither true nor false", "default"),
     ],

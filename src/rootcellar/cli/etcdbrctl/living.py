@@ -89,7 +89,10 @@ def settings(configuration: Configuration, environ: Mapping[str, str]) -> Settin
         open_store=partial(stores.opened, configuration, environ) if has_store else None,
         options=CaptureOptions(
             full=FullOptions(suffix=_suffix(configuration)),
-            limits=DeltaLimits(size=shots.delta_memory, age=math.inf),
+            # Below 1 it is the default there; as it stands it would make a delta of each revision.
+            limits=DeltaLimits(
+                size=shots.delta_memory if shots.delta_memory >= 1 else DeltaLimits().size, age=math.inf
+            ),
         ),
         delta_every=period if period >= 1 else None,
         full=Cron(shots.schedule, seed=writer),

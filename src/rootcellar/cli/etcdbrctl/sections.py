@@ -47,6 +47,14 @@ def integer(value: str) -> int:
         raise ValueError("not a whole number") from None
 
 
+def tcp_port(value: str) -> int:
+    """0 is any that is free."""
+    number = integer(value)
+    if not 0 <= number <= 65535:
+        raise ValueError("not a port from 0 to 65535")
+    return number
+
+
 def several(value: str) -> tuple[str, ...]:
     """Parted by commas; nothing is none."""
     return tuple(part.strip() for part in value.split(",") if part.strip())
@@ -238,7 +246,7 @@ class Pauses:
 class Http:
     """Where the API is served."""
 
-    port: int = _flag("server-port", integer, "8080", "port", short="p")
+    port: int = _flag("server-port", tcp_port, "8080", "port", short="p")
     cert: str = _flag("server-cert", str, "", "server-cert")
     key: str = _flag("server-key", str, "", "server-key")
     profiling: bool = _flag(
