@@ -99,8 +99,8 @@ def test_a_mistake_of_ours_is_told_without_a_traceback_unless_asked_for(cli, mon
     assert "Traceback" in cli("config", "show", "--debug").err
 
 
-def test_an_error_of_the_operating_system_names_the_file(cli, ebr):
-    result = cli("get", ebr(), "/registry/events/ns0/obj-001", "-o", "/nowhere/at/all")
+def test_an_error_of_the_operating_system_names_the_file(cli):
+    result = cli("key", "new", "-o", "/nowhere/at/all")
     assert result.code == 1
     assert "/nowhere/at/all: no such file or directory" in result.err
 
