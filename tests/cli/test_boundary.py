@@ -229,7 +229,7 @@ def test_help_imports_no_engine_and_nothing_heavy(elsewhere):
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=elsewhere
     )
-    assert done.stdout.splitlines()[-1] == "[] ['rootcellar.errors']"
+    assert done.stdout.splitlines()[-1] == "[] ['rootcellar.errors', 'rootcellar.booleans']"
 
 
 def test_a_key_cannot_command_the_terminal(tmp_path, elsewhere):
