@@ -13,10 +13,11 @@ from rootcellar.agent.errands import prune_job
 from rootcellar.agent.jobs import Errand
 from rootcellar.agent.journal import Journal
 from rootcellar.agent.keeping import Folding, Growth, compact_job, defragment_job
-from rootcellar.agent.mirror import Mirror, fill
+from rootcellar.agent.mirror import Mirror, Mirroring, Reached, fill
 from rootcellar.agent.proving import Proving
 from rootcellar.agent.schedule import Cron
 from rootcellar.backup.capture.full import FullOptions
+from rootcellar.backup.capture.session import RecoveryPoint
 from rootcellar.backup.catalogue import names
 from rootcellar.backup.catalogue.catalogue import read_catalogue
 from rootcellar.backup.catalogue.fence import claim_epoch
@@ -25,7 +26,7 @@ from rootcellar.backup.objects.sealing.keyring import Identity, Keyring
 from rootcellar.backup.prune.prune import prune
 from rootcellar.backup.prune.retention import LimitBased
 from rootcellar.backup.prune.values import Rules
-from rootcellar.errors import AgentError, ConfigError, FencedError, NoKeyError, ProofError
+from rootcellar.errors import AgentError, ConfigError, FencedError, NoKeyError, ProofError, TransientError
 from rootcellar.logs import make_log
 from rootcellar.stores.file import FileStore
 from tests.agent.agents import wait_until
@@ -249,6 +250,46 @@ def test_a_mirror_that_wants_encryption_gets_nothing_that_is_in_the_clear(scene,
     with pytest.raises(ConfigError, match="store @second wants encryption, and v2/Full-"):
         fill(scene.store, second, mirror, datetime.now(UTC))
     assert list(second.list()) == []
+
+
+def test_what_was_away_when_it_was_to_be_copied_is_copied_without_a_new_capture(scene, once, tmp_path):
+    second = FileStore(tmp_path / "second")
+    scene.full()
+    (full,) = fulls(scene.store)
+    place = tmp_path / "store" / full.key
+    journal, reached = Journal(point=RecoveryPoint(full.last, datetime.now(UTC))), Reached("second")
+    (job,) = Mirroring(Mirror("second", second.url, lambda: second), reached, journal).jobs()
+    before = job.mark()
+
+    place.rename(tmp_path / "aside")
+    place.touch()
+    assert "1 could not be" in once(job)
+    assert job.mark() not in (None, before), "it is due again"
+    assert job.mark() == job.mark(), "but not all the time"
+
+    (tmp_path / "aside").rename(place)
+    assert "1 objects copied" in once(job)
+    assert job.mark() == before
+    assert [each.key for each in fulls(second)] == [full.key]
+
+
+def test_a_first_store_that_is_not_mounted_is_not_taken_for_an_empty_one(scene, once, tmp_path):
+    second = FileStore(tmp_path / "second")
+    epoch = claim_epoch(scene.store, "tests/1", datetime.now(UTC))
+    scene.full()
+    journal, reached = Journal(point=RecoveryPoint(9, datetime.now(UTC))), Reached("second")
+    (job,) = Mirroring(Mirror("second", second.url, lambda: second), reached, journal).jobs()
+
+    (tmp_path / "store").rename(tmp_path / "aside")
+    (tmp_path / "store").mkdir()
+    with pytest.raises(TransientError, match="does not show what was written to it"):
+        once(job, epoch)
+    assert reached.held(journal) is None
+
+    (tmp_path / "store").rmdir()
+    (tmp_path / "aside").rename(tmp_path / "store")
+    assert "1 objects copied" in once(job, epoch)
+    assert reached.held(journal) == journal.point
 
 
 def test_what_a_mirror_s_own_retention_deleted_or_would_delete_is_not_copied_again(scene, tmp_path):

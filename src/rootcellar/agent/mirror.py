@@ -20,7 +20,7 @@ from rootcellar.backup.copy.copy import copy, plan
 from rootcellar.backup.copy.plan import CopyWish
 from rootcellar.backup.prune.plan import plan_prune
 from rootcellar.backup.prune.prune import ask, prune, survey
-from rootcellar.errors import ConfigError, DoubtError, FencedError, StoreError
+from rootcellar.errors import ConfigError, DoubtError, FencedError, StoreError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from rootcellar.stores.protocol import Store
 
 PARALLEL = 4
+_AGAIN = 60.0
+"""Seconds until what could not be copied is tried again, with or without a new capture."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ class Mirroring:
         self._one = asyncio.Lock()
         self._epoch: Epoch | None = None
         self._memories = Memory(), Memory()
+        self._again = every(_AGAIN)
 
     def jobs(self) -> list[Job]:
         """The copying, and the pruning where there are rules."""
@@ -138,7 +141,13 @@ class Mirroring:
         return found
 
     def _held(self) -> Hashable:
-        return mark_of(self._journal) if self._journal.point is not None else None
+        """Changes with the first store; and in time while something of it is missing here, which may have
+        been away with its disk: an etcd at rest gives no other reason to look again.
+        """
+        if self._journal.point is None:
+            return None
+        mark = mark_of(self._journal)
+        return (mark, self._again()) if self._reached.failed else mark
 
     async def _copy(self, errand: Errand) -> str:
         source = errand.store
@@ -146,6 +155,11 @@ class Mirroring:
         point, mark = self._journal.point, mark_of(self._journal)
         async with self._one:
             done = await errand.thread(lambda: self._fill(source, errand.tick))
+        if errand.epoch is not None and done.epoch < errand.epoch.number:
+            raise TransientError(
+                "the first store does not show what was written to it",
+                hint="its disk may not be mounted: nothing of the mirror was changed",
+            )
         reached = self._reached
         reached.copied += len(done.copied)
         reached.size += done.size

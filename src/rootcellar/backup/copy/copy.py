@@ -79,7 +79,8 @@ class Copied:
 
     `present` are objects that were there.  `failed` are damaged, gone, or another object has their name;
     `left_out` follow one of those and nothing else leads to them; `orphans` have no full in the source
-    either. `documents` counts what was taken over of the catalogue beside records.
+    either. `documents` counts what was taken over of the catalogue beside records.  `epoch` is the newest
+    that the source showed, 0 for none: a writer that knows of a newer one was not shown what it has written.
     """
 
     copied: tuple[str, ...]
@@ -88,6 +89,7 @@ class Copied:
     left_out: tuple[str, ...]
     orphans: tuple[str, ...]
     documents: int
+    epoch: int
     size: int
     seconds: float
 
@@ -136,6 +138,7 @@ def copy(
         left_out=tuple(work.left_out),
         orphans=planned.orphans,
         documents=papers.copied,
+        epoch=ours.epoch.number if ours.epoch is not None else 0,
         size=work.size,
         seconds=time.monotonic() - began,
     )
