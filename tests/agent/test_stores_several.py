@@ -265,6 +265,7 @@ def test_a_restore_without_a_store_reads_the_next_that_can_be_read_and_reaches_f
     assert (catalogue.timelines[-1].number, catalogue.timelines[-1].forked_at) == (2, last)
     wait_mirrored(agent, newest)
     assert run(agent, "ls")["store"] == f"file://{place.main}"
+    agent.kill()  # it would write into what is being removed
     shutil.rmtree(place.main)
     assert run(agent, "ls", f"file://{place.second}")["window"]["last"] == newest
     assert open_store(str(place.second)).url
