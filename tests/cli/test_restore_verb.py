@@ -253,6 +253,14 @@ def test_the_file_under_a_running_etcd_is_not_read(cli, ok, ebr, tmp_path, verb)
     assert ok(verb[0], database, *verb[1:]).code == 0
 
 
+def test_a_plan_is_shown_and_written_again_without_its_store_being_named(ok, ebr, tmp_path):
+    plan, again = tmp_path / "plan.json", tmp_path / "again.json"
+    ok("restore", ebr(), "--dry-run", "-o", plan)
+    shown = ok("restore", "--plan", plan, "--dry-run", "-o", again)
+    assert f"rootcellar restore --plan {again} --data-dir DIR" in shown.err
+    assert again.read_bytes() == plan.read_bytes()
+
+
 def test_a_single_file_knows_no_times(cli, ebr, tmp_path):
     path = ebr() / "v2" / "Full-00000000-00000127-1795250723.gz"
     result = cli("restore", path, "--data-dir", tmp_path / "x", "--to-time", "now")

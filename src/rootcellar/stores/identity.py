@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rootcellar.errors import DeniedError, ThrottledError, TransientError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _EARLY = 300.0
 """Seconds before its end that a token is replaced, as the clouds' own libraries do."""
 
-_SPARE = 10.0
+SPARE: Final = 10.0
 """Seconds that a request with a token may take to arrive."""
 
 
@@ -36,7 +36,7 @@ def is_good(token: Token) -> bool:
 
 def serves(token: Token) -> bool:
     """Whether it can still be sent, where no other is to be had."""
-    return token.ends - _SPARE >= time.time()
+    return token.ends - SPARE >= time.time()
 
 
 def exchanged(wire: Wire, request: Request, hint: str, *, not_yet: Collection[int] = ()) -> dict[str, Any]:

@@ -165,10 +165,9 @@ def _read_from(context: Context, stack: ExitStack, url: str) -> Store:
 
 def _single(context: Context) -> str:
     """What to write before --plan for a single backup: a plan cannot name what lies in no store."""
-    place = source(context)
-    if not isinstance(place, Path | Stored):
-        return ""
     named, key = sources.word(context), context.arguments.get(flags.OBJECT_KEY)
+    if key is None and (named is None or not isinstance(sources.at(context, named), Path)):
+        return ""
     words = [] if named is None else [named]
     words += [] if key is None else [flags.OBJECT_KEY.flag, key]
     return "".join(f"{shlex.quote(word)} " for word in words)

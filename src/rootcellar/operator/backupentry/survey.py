@@ -70,7 +70,7 @@ def survey(store: Store, below: str = "", *, now: datetime) -> Survey:
             if (when := _moment(key, until)) is not None:
                 proofs.append((when, info.key))
         elif (name := names.read(key)) is not None and name.is_snapshot and name.created <= until:
-            newest = _later(newest, datetime.fromtimestamp(name.created, UTC))
+            newest = _later(newest, name.created_at)
     return Survey(objects, size, newest, beat, _deciding(store, proofs))
 
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from rootcellar.errors import ConfigError, NotFoundError, StoreError, TransientError, UsageError
 from rootcellar.stores.credentials import sendable
+from rootcellar.stores.identity import SPARE
 from rootcellar.stores.rotation import Rotating
 from rootcellar.stores.swift.errors import refusal
 from rootcellar.stores.swift.options import checked_auth
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from rootcellar.stores.wire import Answer, Wire
 
 _EARLY = 60.0  # seconds before its end that a token is replaced
-_SPARE = 10.0  # as in `rootcellar.stores.identity`
 _NEVER = float("inf")
 
 _VARIABLES = {
@@ -71,7 +71,7 @@ def access(options: SwiftOptions, credentials: Credentials, wire: Wire) -> Rotat
         credentials,
         lambda values: _fetched(options, values or from_environment(os.environ), wire),
         lambda found: found.ends - _EARLY >= time.time(),
-        lambda found: found.ends - _SPARE >= time.time(),
+        lambda found: found.ends - SPARE >= time.time(),
     )
 
 
