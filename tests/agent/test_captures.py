@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -17,7 +15,7 @@ from rootcellar.errors import ConfigError, FencedError, TransientError
 from rootcellar.stores.decorator import StoreDecorator
 from rootcellar.stores.file import FileStore
 from tests.agent.agents import wait_until
-from tests.agent.test_proving import Stay
+from tests.agent.stay import Stay
 from tests.backup.capture_scene import a_scene
 from tests.backup.session_scene import opened
 
@@ -34,46 +32,21 @@ def scene(etcd, store):
         yield scene
 
 
-class Led(Stay):
-    """Captures of one stay as the leader, with deltas in a period of one's own."""
-
-    def __init__(self, scene, store, delta_every):
-        super().__init__(scene, store)
-        led = self.captures
-        led._settings = replace(led._settings, delta_every=delta_every)  # noqa: SLF001
-
-    @asynccontextmanager
-    async def running(self):
-        task = asyncio.create_task(self.captures.run())
-        try:
-            async with asyncio.timeout(60):
-                yield self
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-    async def until(self, condition, what=""):
-        await asyncio.to_thread(wait_until, condition, what)
-
-    async def stored(self, revision):
-        await self.until(lambda: self.journal.point and self.journal.point.revision >= revision, "a point")
-
-
 class Breaking(StoreDecorator):
-    """A store in which the first fulls break off behind their first bytes."""
+    """A store in which the first fulls break off behind their first bytes, once `may_break` says so."""
 
     def __init__(self, inner, times):
         super().__init__(inner)
         self.times = times
         self.began = []
+        self.may_break = lambda: True
 
     def put(self, key, chunks, *, condition=None):
         if key.startswith("v2/Full"):
             self.began.append(time.monotonic())
             if len(self.began) <= self.times:
                 next(iter(chunks))
-                time.sleep(0.3)  # deltas begin behind it meanwhile
+                wait_until(self.may_break, "what is to come before it breaks off")
                 raise TransientError("connection reset")
         return self.inner.put(key, chunks, condition=condition)
 
@@ -111,7 +84,7 @@ def test_what_a_capture_finds_wrong_with_the_configuration_is_told_until_it_is_r
             return self.inner.put(key, chunks, condition=condition)
 
     misread = Misread(store)
-    led = Led(scene, misread, 0.1)
+    led = Stay(scene, misread, 0.1)
 
     async def live():
         async with led.running():
@@ -127,7 +100,7 @@ def test_what_a_capture_finds_wrong_with_the_configuration_is_told_until_it_is_r
 
 
 def test_deltas_that_are_asked_for_leave_the_next_period_where_it_was(scene, store):
-    stay = Led(scene, store, delta_every=2)
+    stay = Stay(scene, store, delta_every=2)
 
     async def live():
         async with stay.running():
@@ -148,7 +121,8 @@ def test_a_full_that_deltas_need_and_that_breaks_off_is_a_fault_and_tried_with_g
 ):
     """Also where the next delta is far away, or none is ever due."""
     breaking = Breaking(store, times=2)
-    stay = Led(scene, breaking, delta_every)
+    stay = Stay(scene, breaking, delta_every)
+    breaking.may_break = lambda: stay.captures._session.is_following  # noqa: SLF001  deltas have begun behind it
 
     async def live():
         async with stay.running():
@@ -174,7 +148,7 @@ def soon(monkeypatch):
 
 @pytest.mark.usefixtures("soon")
 def test_without_periodic_deltas_a_writer_that_was_fenced_comes_back(scene, store):
-    stay = Led(scene, store, delta_every=None)
+    stay = Stay(scene, store, delta_every=None)
 
     async def live():
         async with stay.running():
@@ -191,7 +165,7 @@ def test_without_periodic_deltas_a_writer_that_was_fenced_comes_back(scene, stor
 @pytest.mark.usefixtures("soon")
 def test_a_full_that_hangs_neither_keeps_the_next_session_from_one_nor_ends_it(scene, store):
     hanging = Hanging(store)
-    stay = Led(scene, hanging, delta_every=0.1)
+    stay = Stay(scene, hanging, delta_every=0.1)
 
     async def live():
         async with stay.running():
@@ -214,7 +188,7 @@ def test_a_full_that_hangs_neither_keeps_the_next_session_from_one_nor_ends_it(s
 def test_a_full_that_takes_many_times_its_bound_is_given_up_with_its_session(scene, store, monkeypatch):
     monkeypatch.setattr(captures, "FULL_BOUND", 0.5)
     hanging = Hanging(store)
-    stay = Led(scene, hanging, delta_every=300)
+    stay = Stay(scene, hanging, delta_every=300)
 
     async def live():
         async with stay.running():

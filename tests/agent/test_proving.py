@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
 import signal
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import msgspec
 import pytest
 
-from rootcellar.agent.board import Board
-from rootcellar.agent.captures import Captures
-from rootcellar.agent.clock import SystemClock
 from rootcellar.agent.jobs import Errand, Job
 from rootcellar.agent.journal import Damage, Journal, ProofSeen
-from rootcellar.agent.leadership import Rule
 from rootcellar.agent.proving import Proving
 from rootcellar.agent.schedule import Cron
-from rootcellar.agent.settings import Settings
 from rootcellar.agent.state import Fault
 from rootcellar.backup.capture.proof import prove_upload
 from rootcellar.backup.capture.publisher import utc_now
@@ -37,6 +30,7 @@ from rootcellar.stores.decorator import StoreDecorator
 from rootcellar.stores.file import FileStore
 from tests.agent.agents import wait_until
 from tests.agent.commands import run
+from tests.agent.stay import Stay
 from tests.agent.test_jobs import Life
 from tests.backup.capture_scene import a_scene
 from tests.backup.histories import stored
@@ -77,52 +71,6 @@ class Damaging(StoreDecorator):
             self.harmed.append(key)
             flip(self.inner, key)
         return info
-
-
-class Stay:
-    """One agent's captures, as the leader, in this process."""
-
-    def __init__(self, scene, store):
-        self.scene = scene
-        self.out = io.StringIO()
-        self.log = make_log("json", self.out)
-        self.clock = SystemClock()
-        self.board = Board(self.clock, self.log)
-        self.journal = Journal()
-        settings = Settings(
-            "tests/1", (scene.member.endpoint,), lambda: scene.client, None, Rule.ALWAYS, delta_every=0.1
-        )
-        self.captures = Captures(
-            settings,
-            scene.client,
-            store,
-            source=None,
-            board=self.board,
-            journal=self.journal,
-            log=self.log,
-            clock=self.clock,
-        )
-
-    def logged(self, event):
-        return [each for each in map(json.loads, self.out.getvalue().splitlines()) if each["event"] == event]
-
-    def run(self, until, *before):
-        """Until a condition holds; each of `before` is waited for, and a change written behind it."""
-
-        async def live():
-            task = asyncio.create_task(self.captures.run())
-            try:
-                async with asyncio.timeout(60):
-                    for each in (*before, until):
-                        await asyncio.to_thread(wait_until, partial(each, self))
-                        if each is not until:
-                            await asyncio.to_thread(self.scene.write)
-            finally:
-                await self.captures.finish()
-                with suppress(asyncio.CancelledError):
-                    await asyncio.wait_for(task, 30)
-
-        asyncio.run(live())
 
 
 def test_a_damaged_delta_is_told_and_followed_by_a_full(scene, store):
