@@ -29,6 +29,17 @@ def lived(etcd, line, name="m1", keys=40, **options):
     return member
 
 
+def backed_up_member(etcd, store, line="3.6", name="m1"):
+    """A stopped member whose last revision is in the store, and its HashKV there."""
+    member = lived(etcd, line, name)
+    with EtcdClient([member.endpoint]) as client:
+        last = captured(client, store)
+    hashed = member.hash_kv()
+    assert hashed.revision == last
+    member.stop()
+    return member, hashed
+
+
 @contextmanager
 def half_rolled(etcd, authority):
     """Two members, m1 with plaintext for its clients still and m2 with TLS; and a client with TLS files."""
@@ -51,6 +62,20 @@ def stillborn(etcd, line):
         eventually(lambda: not member.running)
     assert (member.data_dir / "member" / "snap" / "db").stat().st_size
     return member
+
+
+def database(member):
+    return member.data_dir / "member" / "snap" / "db"
+
+
+def contents(directory):
+    return {
+        str(each.relative_to(directory)): each.read_bytes() for each in directory.rglob("*") if each.is_file()
+    }
+
+
+def no_wait(_seconds):
+    """Tries follow each other at once: what they wait for is there, or is not in this test."""
 
 
 def write(client, keys, prefix=b"k"):
