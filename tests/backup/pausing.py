@@ -18,6 +18,7 @@ from rootcellar.etcd.client import EtcdClient
 from rootcellar.stores.decorator import StoreDecorator
 from rootcellar.stores.file import FileStore
 from tests.backup.capture_scene import Between
+from tests.stopped import stop_here
 
 MORE = 4
 """Revisions between the one in a full's name and its last."""
@@ -65,7 +66,7 @@ class _Stopping(StoreDecorator):
     def _pass(self, moment):
         if moment in (self._step, "after object"):
             self._step = None if moment == self._step else self._step
-            os.kill(os.getpid(), signal.SIGSTOP)
+            stop_here()
 
     def put(self, key, chunks, *, condition=None):
         what = "object" if key.startswith("v2/") else key.split("/")[1].removesuffix("s")
@@ -91,10 +92,10 @@ def _main(endpoint, directory, step):
         for number in range(MORE):
             client.put(b"between", b"%d" % number)
         if step == "named":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            stop_here()
         stream = client.snapshot()
         if step == "streams":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            stop_here()
         return stream
 
     with EtcdClient([endpoint]) as client:

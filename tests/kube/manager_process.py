@@ -6,8 +6,6 @@ Its controller writes into the status of each thing who it is and how often it h
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import threading
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from rootcellar.kube.steps import Done
 from rootcellar.kube.writes import Writer
 from rootcellar.logs import make_log
 from tests.kube.things import THINGS
+from tests.stopped import stop_here
 
 LEASE = "things.rootcellar.dev"
 LONG = 3600
@@ -60,7 +59,7 @@ def main():
 
     def doze(when):
         if given.doze == when and turns == NAP:
-            os.kill(os.getpid(), signal.SIGSTOP)
+            stop_here()
 
     def may_write():
         doze("before")
