@@ -81,6 +81,20 @@ class Kubectl:
         wait_until(reached, f"{name} {type_} {state}, not {self._last(name)}")
         return self.get(name)
 
+    def all_stand(self, names, spec, **annotations):
+        """Make several at once and wait until each is there."""
+        for name in names:
+            self.create(name, spec, **annotations)
+        for name in names:
+            self.stands(name, "Create", "Succeeded")
+
+    def all_go(self, names):
+        """Delete several at once and wait until each is gone."""
+        for name in names:
+            self.delete(name)
+        for name in names:
+            wait_until(lambda name=name: self.is_gone(name), f"{name} is gone")
+
     def _last(self, name):
         return self.get(name).get("status", {}).get("lastOperation")
 

@@ -82,15 +82,9 @@ def test_credentials_stay_as_long_as_another_bucket_needs_them(scene):
 def test_credentials_of_buckets_that_go_together_are_let_go(scene):
     names = [f"{scene.name}-{number}" for number in range(4)]
     with scene.operator():
-        for name in names:
-            scene.create(name, scene.spec(type="local"), **{GENERATED_IN: scene.namespace})
-        for name in names:
-            scene.stands(name, "Create", "Succeeded")
+        scene.all_stand(names, scene.spec(type="local"), **{GENERATED_IN: scene.namespace})
         assert scene.finalizers() == [FINALIZER]
-        for name in names:
-            scene.delete(name)
-        for name in names:
-            wait_until(lambda name=name: scene.is_gone(name), f"{name} is gone")
+        scene.all_go(names)
     assert scene.finalizers() == []
 
 

@@ -175,13 +175,7 @@ def is_there(scene, name):
 def test_entries_that_share_a_secret_let_go_of_it_together(scene):
     names = [f"shoot--{scene.namespace}--{number}--{UID}" for number in range(5)]
     with scene.operator():
-        for name in names:
-            scene.create(name, scene.spec())
-        for name in names:
-            scene.stands(name, "Create", "Succeeded")
+        scene.all_stand(names, scene.spec())
         assert scene.finalizers() == [FINALIZER]
-        for name in names:
-            scene.delete(name)
-        for name in names:
-            wait_until(lambda name=name: scene.is_gone(name), f"{name} is gone")
+        scene.all_go(names)
     assert scene.finalizers() == []
