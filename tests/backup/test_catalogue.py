@@ -105,7 +105,13 @@ def test_a_prefix_further_down_belongs_to_another_cluster(store):
     put(store, BASE)
     store.put("other/v2/Full-00000000-00000099-1700000099.gz", [b"x"])
     store.put("other/v1/Backup-1/Full-00000000-00000099-1700000099.gz", [b"x"])
-    assert [each.key for each in read_catalogue(store).snapshots] == [BASE.key]
+    for sealed in ("full_00000000_00000099_1700000099.zst", "delta_00000100_00000101_1700000100.zst.age"):
+        store.put(f"garden/shoot--a/etcd-main/sealed/snapshots/{sealed}", [b"x"])
+    for nothing in ("other2/v2/notes.txt", "sealed/snapshots/notes.txt", "dev1/readme", "Full-1-2-3/v2/x"):
+        store.put(nothing, [b"x"])
+    catalogue = read_catalogue(store)
+    assert [each.key for each in catalogue.snapshots] == [BASE.key]
+    assert catalogue.below == ("garden/shoot--a/etcd-main", "other")
 
 
 def test_the_old_layout_is_read(store):

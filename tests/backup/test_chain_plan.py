@@ -17,6 +17,7 @@ from rootcellar.backup.catalogue.chain import (
     plan_chain,
     recovery_window,
 )
+from rootcellar.backup.catalogue.history import History
 from rootcellar.backup.catalogue.names import Kind
 from rootcellar.backup.catalogue.records import Check, Finding, Link, Proof, Result
 from rootcellar.errors import ChainError, NothingToRestoreError, UsageError
@@ -187,7 +188,16 @@ def test_a_plan_to_a_time_ends_at_the_last_revision_received_by_then(timed):
 def test_an_empty_prefix_has_nothing_to_restore():
     with pytest.raises(NothingToRestoreError, match="there is no backup here") as told:
         plan_chain(history(), Latest())
-    assert "URL" in told.value.hint
+    assert told.value.hint == "check the store's URL and prefix"
+
+
+@pytest.mark.parametrize(
+    ("many", "named"), [(1, "c0"), (3, "c0 or c1 or c2"), (5, "c0 or c1 or c2, or 2 more (`rootcellar ls`")]
+)
+def test_who_left_out_a_part_of_the_prefix_is_told_where_backups_lie(many, named):
+    with pytest.raises(NothingToRestoreError, match="there is no backup here") as told:
+        plan_chain(History((), below=tuple(f"c{number}" for number in range(many))), Latest())
+    assert f"put behind the URL {named}" in told.value.hint
 
 
 def test_deltas_without_a_full_are_nothing_to_restore():

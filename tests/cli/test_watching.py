@@ -92,6 +92,7 @@ def test_ls_in_json_is_stable(ok, ebr):
         "window",
         "chains",
         "problems",
+        "below",
     ]
     assert list(document["window"]) == [
         "ranges",
@@ -140,7 +141,31 @@ def test_ls_names_what_is_missing_and_what_is_adrift(ok, ebr):
 
 def test_ls_of_an_empty_store_says_so(ok, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert "can restore  nothing" in ok("ls", tmp_path / "empty").out
+    shown = ok("ls", tmp_path / "empty").out
+    assert "can restore  nothing" in shown
+    assert "another tool" not in shown
+    assert "further down" not in shown
+
+
+def test_who_does_not_know_the_prefix_finds_it_from_the_bucket(ok, cli, ebr):
+    prefix, bucket = "etcd-main", ebr().rename("etcd-main").parent
+    listed = ok("ls", bucket).out
+    assert "can restore  nothing" in listed
+    assert listed.endswith(f"Put one of these behind the store's URL:\n  {prefix}\n")
+    assert ok("ls", bucket, "--output", "json").json["below"] == [prefix]
+    assert "no backup itself; 1 prefix further down" in ok("status", bucket).out
+    for verb in (("verify",), ("verify", "--all"), ("restore", "--dry-run"), ("keys",)):
+        assert f"backups lie further down; put behind the URL {prefix}\n" in cli(*verb, bucket).err
+    assert "can restore  every revision" in ok("ls", bucket / prefix).out
+
+
+def test_ls_names_so_many_prefixes_and_counts_the_rest(ok, tmp_path):
+    for number in range(53):
+        path = tmp_path / "bucket" / f"shoot--{number:02}" / "v2"
+        path.mkdir(parents=True)
+        (path / "Full-00000000-00000001-1700000000").touch()
+    *_, last, more = ok("ls", tmp_path / "bucket").out.splitlines()
+    assert (last, more) == ("  shoot--49", "  and 3 more")
 
 
 def test_ls_of_a_single_file_is_refused_with_a_way_out(cli, ebr):

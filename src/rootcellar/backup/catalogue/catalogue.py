@@ -104,6 +104,7 @@ class _Listing:
     strays: list[str] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    below: dict[str, None] = field(default_factory=dict)
 
 
 def read_catalogue(store: Store) -> Catalogue:
@@ -145,6 +146,7 @@ def read_catalogue(store: Store) -> Catalogue:
         return Catalogue(
             snapshots=tuple(sorted(snapshots, key=lambda each: (each.name.order, each.key))),
             timelines=timelines,
+            below=tuple(listing.below),
             heartbeat=_beat(store, listing, lambda: last_of(keys.HEARTBEATS, Heartbeat)),
             marker=last_of(keys.MARKERS, Marker),
             epoch=last_of(keys.EPOCHS, Epoch),
@@ -199,6 +201,8 @@ def _list(store: Store) -> _Listing:
                 listing.strays.append(info.key)
             else:
                 listing.snapshots.append(Snapshot(name_, info.key, info.size))
+        elif (prefix := names.further_down(info.key)) is not None:
+            listing.below[prefix] = None
     return listing
 
 

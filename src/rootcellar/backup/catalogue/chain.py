@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from rootcellar.backup.catalogue.history import History, Snapshot, Stretch
     from rootcellar.backup.catalogue.records import Proof
 
+_NAMED = 3
+"""Prefixes that a hint names."""
 _SLACK = 300 * SECOND
 """How far the clocks of two writers may lie apart, where deltas are chosen by the seconds in their names."""
 
@@ -214,8 +216,18 @@ def plan_chain(
         if isinstance(target, Latest):
             break  # older than the newest timeline is not what was asked for
     if failure is None:
-        raise NothingToRestoreError("there is no backup here", hint="check the store's URL and prefix")
+        raise nothing_here(history)
     raise failure
+
+
+def nothing_here(history: History) -> NothingToRestoreError:
+    """What there is to say of a prefix without a backup; whoever left out a part of it is told of some."""
+    hint = "check the store's URL and prefix"
+    if history.below:
+        more = len(history.below) - _NAMED
+        others = f", or {more} more (`rootcellar ls` names them)" if more > 0 else ""
+        hint = f"backups lie further down; put behind the URL {' or '.join(history.below[:_NAMED])}{others}"
+    return NothingToRestoreError("there is no backup here", hint=hint)
 
 
 class _Search:

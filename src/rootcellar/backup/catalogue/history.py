@@ -80,11 +80,14 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class History:
-    """All snapshots, in EBR's order, and all timelines, by number."""
+    """All snapshots, in EBR's order, and all timelines, by number.  `below` are prefixes further down that
+    have snapshots of their own, which are none of this history's.
+    """
 
     snapshots: tuple[Snapshot, ...]
     timelines: tuple[Timeline, ...] = ()
     heartbeat: Heartbeat | None = None
+    below: tuple[str, ...] = ()
 
     @property
     def newest_timeline(self) -> int:

@@ -39,6 +39,9 @@ LATEST_SECOND: Final = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp())
 """The end of what a calendar knows.  A name may say far more: EBR reads any 63 bits."""
 
 _FINAL = ".final"
+_FURTHER = re.compile(
+    r"(.+?)/(?:v[12]/(?:Backup-\d+/)?(?:Full|Incr)-|" + SEALED + r"(?:full|delta)_)", re.ASCII
+)
 _GO_INTEGER = re.compile(r"\+?[0-9]+\Z", re.ASCII)  # a minus sign cannot occur: names are split at dashes
 _INT64_MAX = 2**63 - 1
 _SEALED_KEY = re.compile(
@@ -197,6 +200,12 @@ def parse_sealed(key: str) -> SnapshotName | None:
 def read(key: str) -> SnapshotName | None:
     """A key as `parse_sealed` or `parse` reads it."""
     return parse_sealed(key) or parse(key)
+
+
+def further_down(key: str) -> str | None:
+    """The prefix below this one whose snapshot a key is (`shoot--a--b/etcd-main`), without the slash."""
+    match = _FURTHER.match(key)
+    return match[1] if match is not None else None
 
 
 def visibility_problem(prefix: str) -> str | None:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from rootcellar.cli.context import Context
 
 
+_BELOW = 50
+"""Prefixes further down that are shown to a person."""
+
+
 class ListedObject(Part, frozen=True):
     """An object of a chain.  `start` is 0 for a full; `size` is as stored."""
 
@@ -53,7 +57,9 @@ class ListedChain(Part, frozen=True):
 
 
 class Backups(Document, frozen=True):
-    """What `ls` shows.  `problems` are sentences."""
+    """What `ls` shows.  `problems` are sentences; `below` are prefixes further down that have
+    backups of their own.
+    """
 
     store: str
     cluster_id: str | None
@@ -62,6 +68,7 @@ class Backups(Document, frozen=True):
     window: Window
     chains: tuple[ListedChain, ...]
     problems: tuple[str, ...]
+    below: tuple[str, ...] = ()
 
 
 def run(context: Context) -> int:
@@ -89,6 +96,7 @@ def _document(url: str, catalogue: Catalogue, timeline: int) -> Backups:
         window=window(catalogue, timeline),
         chains=tuple(_chain(catalogue, chain, held) for chain in chains(catalogue, timeline)),
         problems=tuple(_problems(catalogue, timeline)),
+        below=catalogue.below,
     )
 
 
@@ -176,6 +184,7 @@ class _Told:
         yield ""
         if not listed.chains:
             yield "can restore  nothing: there is no full here"
+            yield from self._further_down()
         else:
             yield from self._answers()
             yield ""
@@ -186,10 +195,21 @@ class _Told:
                 yield from self._objects(number, chain)
         yield from self._remarks()
 
+    def _further_down(self) -> Iterator[str]:
+        below = self._listed.below
+        if below:
+            yield ""
+            yield "Backups lie further down.  Put one of these behind the store's URL:"
+        yield from (f"  {prefix}" for prefix in below[:_BELOW])
+        if len(below) > _BELOW:
+            yield f"  and {len(below) - _BELOW} more"
+
     def _whose(self) -> str:
         listed = self._listed
         recorded = any(each.recorded for chain in listed.chains for each in chain.objects)
-        nobody = "of no known cluster" if recorded else "no catalogue: written by another tool"
+        nobody = "no catalogue: written by another tool"
+        if recorded or not listed.chains:
+            nobody = "of no known cluster"
         whose = f"cluster {listed.cluster_id}" if listed.cluster_id else nobody
         others = [str(number) for number in listed.timelines if number != listed.timeline]
         also = f" (others: {', '.join(others)})" if others else ""

@@ -37,7 +37,9 @@ class MemberStatus(Part, frozen=True, kw_only=True):
 
 
 class StoreStatus(Part, frozen=True, kw_only=True):
-    """The store.  `error` is why it did not answer."""
+    """The store.  `error` is why it did not answer; `below` are prefixes further down with their own
+    backups.
+    """
 
     url: str
     error: str | None = None
@@ -45,6 +47,7 @@ class StoreStatus(Part, frozen=True, kw_only=True):
     cluster_id: str | None = None
     timeline: int | None = None
     window: Window | None = None
+    below: tuple[str, ...] = ()
 
 
 class AgentStore(Part, frozen=True, kw_only=True):
@@ -139,6 +142,7 @@ def _store(store: Store) -> tuple[StoreStatus, RootcellarError | None]:
             cluster_id=catalogue.marker.cluster_id if catalogue.marker else None,
             timeline=timeline,
             window=window(catalogue, timeline),
+            below=catalogue.below,
         ),
         None,
     )
@@ -241,7 +245,9 @@ def _told_store(store: StoreStatus, context: Context) -> Iterator[str]:
         yield f"        {columns.plural(store.objects, 'snapshot')}, timeline {store.timeline}"
         yield f"        revisions {found.first} to {found.last}, {columns.date(found.last_time)}"
     else:
-        yield "        answers, and holds no backup"
+        many = columns.plural(len(store.below), "prefix", "prefixes")
+        below = f" itself; {many} further down: see `rootcellar ls`" if store.below else ""
+        yield f"        answers, and holds no backup{below}"
 
 
 def _further(store: AgentStore) -> str:

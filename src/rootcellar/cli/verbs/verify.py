@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rootcellar.backup.catalogue.catalogue import read_catalogue
-from rootcellar.backup.catalogue.chain import AtRevision, chains
+from rootcellar.backup.catalogue.chain import AtRevision, chains, nothing_here
 from rootcellar.backup.catalogue.ledger import keep_proof
 from rootcellar.backup.catalogue.records import Check, Finding, Proof, Result
 from rootcellar.backup.imports.unwrapped import Stored
@@ -21,7 +21,7 @@ from rootcellar.cli.identity import whoami
 from rootcellar.cli.progress import reading
 from rootcellar.cli.sealing import keyring
 from rootcellar.cli.targets import target
-from rootcellar.errors import NothingToRestoreError, ProofError, StoreError, UsageError
+from rootcellar.errors import ProofError, StoreError, UsageError
 from rootcellar.etcd.process import find_etcd
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _plans(context: Context, stack: ExitStack) -> tuple[Store, list[RestorePlan]
     if arguments.has(flags.ALL_CHAINS):
         wishes = _each_chain(catalogue, timeline)
         if not wishes:
-            raise NothingToRestoreError("there is no backup here", hint="check the store's URL and prefix")
+            raise nothing_here(catalogue)
     plans = [plan_restore(catalogue, place.url, wish) for wish in wishes]
     return place, plans, not arguments.has(flags.NO_RECORD)
 
