@@ -15,7 +15,7 @@ from rootcellar.agent.jobs import Errand, Job
 from rootcellar.agent.journal import Damage, Journal, ProofSeen
 from rootcellar.agent.proving import Proving
 from rootcellar.agent.schedule import Cron
-from rootcellar.agent.state import Fault
+from rootcellar.agent.state import Fault, Phase
 from rootcellar.backup.capture.proof import prove_upload
 from rootcellar.backup.capture.publisher import utc_now
 from rootcellar.backup.catalogue import documents, keys, names
@@ -75,18 +75,16 @@ class Damaging(StoreDecorator):
 
 def test_a_damaged_delta_is_told_and_followed_by_a_full(scene, store):
     stay = Stay(scene, Damaging(store, "Incr"))
-    faults = []
-
-    def replaced(stay):
-        faults.extend(stay.board.facts.faults)
-        return stay.journal.full.count == 2 and stay.journal.damage is None
-
-    stay.run(replaced, lambda stay: stay.journal.uploads["passed"] == 1)
+    stay.run(
+        lambda stay: stay.journal.full.count == 2 and stay.journal.uploads["passed"] == 2,
+        lambda stay: stay.journal.uploads["passed"] == 1,
+    )
 
     (told,) = stay.logged("upload-damaged")
     assert (told["level"], told["check"]) == ("error", "hash")
     assert "a full is taken in its place" in told["hint"]
-    assert Fault.DAMAGED in faults
+    degraded = [each["reason"] for each in stay.logged("state") if each["state"] == Phase.DEGRADED]
+    assert told["detail"] in degraded
     assert Fault.DAMAGED not in stay.board.facts.faults
     assert "as was sent" in stay.logged("stored")[-1]["why"]
     assert stay.journal.uploads == {"passed": 2, "failed": 1}
@@ -100,7 +98,7 @@ def test_a_damaged_full_is_followed_by_another_and_not_by_a_storm_of_them(scene,
     stay = Stay(scene, Damaging(store, "Full", times=9))
     stay.run(
         lambda stay: stay.journal.delta.count >= 2,
-        lambda stay: stay.journal.full.count == 2,
+        lambda stay: stay.journal.uploads["failed"] == 2,
         lambda stay: stay.journal.delta.count >= 1,
     )
 
