@@ -188,17 +188,36 @@ def test_damaged_data_without_any_backup_is_kept_in_quarantine(etcd, store, with
 
 
 class Slow(StoreDecorator):
-    """Takes its time over a listing, once it has begun: it is read to its end for healthy data too."""
+    """Takes more time over a listing, once it has begun, than there is for a first answer: it is read to its
+    end for healthy data too.
+    """
+
+    def __init__(self, inner, may_go_on):
+        super().__init__(inner)
+        self.may_go_on = may_go_on
 
     def list(self, prefix="", *, after=""):
         found = iter(self.inner.list(prefix, after=after))
         yield from islice(found, 1)
-        threading.Event().wait(0.0 if prefix else 0.6)
+        assert self.may_go_on.wait(60)
         yield from found
 
 
-@pytest.mark.usefixtures("hasty")
-def test_a_database_older_than_the_store_is_restored_over(store, etcd, tmp_path):
+@pytest.fixture
+def answered(monkeypatch):
+    """Set once a store has given its first answer within the time for it."""
+    found, within = threading.Event(), initialization.within
+
+    def watched(*how):
+        store = within(*how)
+        found.set()
+        return store
+
+    monkeypatch.setattr(initialization, "within", watched)
+    return found
+
+
+def test_a_database_older_than_the_store_is_restored_over(store, etcd, tmp_path, answered):
     member = lived(etcd, "3.6")
     member.stop()
     shutil.copytree(member.data_dir, tmp_path / "early")
@@ -209,7 +228,7 @@ def test_a_database_older_than_the_store_is_restored_over(store, etcd, tmp_path)
     member.stop()
     shutil.rmtree(member.data_dir)
     shutil.copytree(tmp_path / "early", member.data_dir)
-    done = initialize(home(member, store=lambda: Slow(store)), Mode.SANITY)
+    done = initialize(home(member, store=lambda: Slow(store, answered)), Mode.SANITY)
     assert (done.plan.deed, done.found.status) == (Deed.RESTORE, Status.REVISION_BEHIND)
     member.start()
     assert member.hash_kv() == hashed
