@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
 import time
 import urllib.request
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from rootcellar.agent import doorway
 from rootcellar.errors import RootcellarError
@@ -115,6 +116,19 @@ class AgentProcess:
 
     def signal(self, number):
         self.process.send_signal(number)
+
+    @contextmanager
+    def held_still(self):
+        """It does nothing meanwhile, if it runs."""
+        if self.process is None or self.process.poll() is not None:
+            yield
+            return
+        self.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+        try:
+            yield
+        finally:
+            self.signal(signal.SIGCONT)
 
     def terminate(self):
         self.signal(signal.SIGTERM)
