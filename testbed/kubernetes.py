@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
-from itertools import count
+from itertools import count, product
 from typing import TYPE_CHECKING
 
 import yaml
@@ -44,9 +44,11 @@ NAMESPACES = untyped("", "v1", "namespaces", is_namespaced=False)
 SERVICE_ACCOUNTS = untyped("", "v1", "serviceaccounts")
 ROLES = untyped("rbac.authorization.k8s.io", "v1", "roles")
 ROLE_BINDINGS = untyped("rbac.authorization.k8s.io", "v1", "rolebindings")
+_REVIEWS = untyped("authorization.k8s.io", "v1", "subjectaccessreviews", is_namespaced=False)
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 _TOKEN_SECONDS = 3600
 _PACE = 0.05
+_SECONDS = 60
 
 Rule = dict[str, list[str]]
 """A rule of RBAC: apiGroups, resources, verbs and, where it is about some objects, resourceNames."""
@@ -152,6 +154,7 @@ class ServiceAccount:
                 "subjects": [subject],
             }
             self._client.create(ROLE_BINDINGS, binding, self.namespace)
+        wait_for_rights(self._client, self.namespace, self.name, rules, self.namespace)
 
     def rotate(self) -> None:
         """Exchange the token as kubelet does: a new directory, and a link that changes in one step."""
@@ -299,6 +302,41 @@ def _has_account(client: KubeClient, namespace: str) -> bool:
     except KubeNotFoundError:
         return False
     return True
+
+
+def is_allowed(
+    client: KubeClient,
+    namespace: str,
+    account: str,
+    verb: str,
+    group: str,
+    resource: str,
+    place: str = "",
+    name: str = "",
+) -> bool:
+    """Whether a service account may do it, in the namespace `place` or, without one, in all."""
+    resource, _, below = resource.partition("/")
+    asked = {"verb": verb, "group": group, "resource": resource, "subresource": below}
+    user = f"system:serviceaccount:{namespace}:{account}"
+    body = {"spec": {"user": user, "resourceAttributes": {**asked, "namespace": place, "name": name}}}
+    return bool(client.create(_REVIEWS, body)["status"]["allowed"])
+
+
+def wait_for_rights(
+    client: KubeClient, namespace: str, account: str, rules: Sequence[Rule], place: str = ""
+) -> None:
+    """Until all that the rules say is allowed: the API server hears of roles by watches of its own, in no
+    order and a moment after they were written.
+    """
+    until = time.monotonic() + _SECONDS
+    for rule in rules:
+        for asked in product(
+            rule["verbs"], rule["apiGroups"], rule["resources"], [place], rule.get("resourceNames", [""])
+        ):
+            while not is_allowed(client, namespace, account, *asked):
+                if time.monotonic() > until:
+                    raise TimeoutError(f"{namespace}/{account} has no right to {asked}")
+                time.sleep(_PACE)
 
 
 def write_signing_key(private: Path, public: Path) -> None:

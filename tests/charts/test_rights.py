@@ -10,6 +10,7 @@ import pytest
 from rootcellar.kube.election import Terms
 from rootcellar.kube.kinds import LEASES, untyped
 from rootcellar.kube.manager import Manager
+from rootcellar.kube.rbac import OWN, places, rules
 from rootcellar.logs import make_log
 from rootcellar.operator.backupbucket.controller import add_bucket_controller
 from rootcellar.operator.backupbucket.run import BucketSettings
@@ -17,8 +18,11 @@ from rootcellar.operator.backupbucket.types import BACKUP_BUCKETS
 from rootcellar.operator.backupentry.controller import add_entry_controller
 from rootcellar.operator.backupentry.run import EntrySettings
 from rootcellar.operator.backupentry.types import BACKUP_ENTRIES
+from rootcellar.operator.contracts import CONTRACTS
 from rootcellar.operator.shared.gardener import GENERATED_IN
+from rootcellar.operator.shared.rights import GENERATED, operator_rights
 from testbed.chart import CHART
+from testbed.kubernetes import wait_for_rights
 from tests.kube.things import wait_until
 from tests.operator.conftest import Kubectl, keys_of, served
 
@@ -33,6 +37,11 @@ def place(served, helm_there):
     name = served.new_namespace()
     values = f"generatedSecretNamespaces={{{name}}},ignoreOperationAnnotation=true"
     helm_there.must("install", name, CHART, "--namespace", name, "--set", values)
+    granted = [each for contract in CONTRACTS for each in contract.rights]
+    granted += operator_rights(f"{name}-rootcellar")
+    for where in places(granted):
+        place = name if where in {OWN, GENERATED} else ""
+        wait_for_rights(served.client, name, f"{name}-rootcellar", rules(granted, where), place)
     yield name
     helm_there.must("uninstall", name, "--namespace", name)
 

@@ -33,6 +33,7 @@ from rootcellar.operator.settings import OperatorSettings
 from rootcellar.operator.shared import rights
 from rootcellar.operator.shared.rights import HEARTBEAT
 from testbed import crds
+from testbed.kubernetes import wait_for_rights
 from tests.kube.things import wait_until
 
 RBAC = "rbac.authorization.k8s.io"
@@ -77,6 +78,8 @@ def account(served):
             client.create(binding, {"metadata": meta, "roleRef": to, "subjects": [subject]}, place)
             made.append((role, namespace, place))
             made.append((binding, namespace, place))
+        for where, place in ((CLUSTER, ""), (OWN, namespace)):
+            wait_for_rights(client, namespace, "it", rules(wanted, where), place)
         token = client.create_below(ACCOUNTS, "it", "token", {"spec": {}}, namespace)["status"]["token"]
         return replace(served.access, certificate=None, key=None, token=token), namespace
 
