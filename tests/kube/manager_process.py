@@ -52,7 +52,7 @@ def main():
         identity=given.identity,
         log=make_log("json"),
         terms=terms,
-        grace=2,
+        grace=2 if given.hang else 60,
     )
     things = Reflector(manager.client, THINGS, namespace=given.namespace)
     turns = 0

@@ -294,8 +294,13 @@ def test_many_workers_never_have_one_key_at_the_same_time_and_lose_none():
         with guard:
             wanted[key] += 1
         queue.add(key)
+
+    def is_all_seen():
+        with guard:
+            return seen == wanted
+
     # Each key was seen after the last time that it was wanted.
-    _wait_for(lambda: seen == wanted, 60)
+    _wait_for(is_all_seen, 60)
     assert queue.drain(30)
     for worker in workers:
         worker.join(30)
