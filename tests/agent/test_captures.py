@@ -139,6 +139,32 @@ def test_a_full_that_deltas_need_and_that_breaks_off_is_a_fault_and_tried_with_g
     assert stay.journal.epoch == 1
 
 
+def test_a_delta_that_is_asked_for_while_a_full_is_waited_for_holds_what_was_written_since_it_began(
+    scene, store
+):
+    """That full was the answer, and had less than etcd when it was asked for."""
+    hanging = Hanging(store)
+    stay = Stay(scene, hanging, delta_every=300)
+
+    async def live():
+        async with stay.running():
+            await stay.until(hanging.began.is_set, "a full")
+            asked_at = time.monotonic()
+            first = asyncio.create_task(stay.captures.delta())
+            session = stay.captures._session  # noqa: SLF001
+            await stay.until(lambda: session.asked_at >= asked_at, "nothing to store")
+            last = scene.write()
+            second = asyncio.create_task(stay.captures.delta())
+            await stay.until(lambda: len(stay.captures._waiters) == 2, "both")  # noqa: SLF001
+            hanging.may_go_on.set()
+            await first
+            return last, await second
+
+    last, capture = asyncio.run(live())
+    assert capture.full is not None
+    assert [each.record.last_revision for each in capture.deltas] == [last]
+
+
 @pytest.fixture
 def soon(monkeypatch):
     """A writer that was fenced comes back without waiting long."""
@@ -192,7 +218,9 @@ def test_a_full_that_takes_many_times_its_bound_is_given_up_with_its_session(sce
 
     async def live():
         async with stay.running():
-            await stay.until(lambda: stay.journal.full.count == 1, "a full")
+            await stay.until(hanging.began.is_set, "a full")
+            monkeypatch.setattr(captures, "FULL_BOUND", 60)  # for the next, which may take its time
+            await stay.until(lambda: stay.journal.full.count == 1, "another")
             hanging.may_go_on.set()
 
     asyncio.run(live())

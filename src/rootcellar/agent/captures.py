@@ -76,10 +76,11 @@ FAULTS = (*_OURS, Fault.GAP, Fault.DAMAGED, Fault.PROOF, Fault.JOB)
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    """Somebody who asked for a delta, and when (monotonic)."""
+    """Somebody who asked for a delta, and when (monotonic); the full that had to come first, if one had."""
 
     since: float
     future: asyncio.Future[Capture]
+    full: Captured | None = None
 
 
 class Captures:
@@ -508,15 +509,21 @@ class Captures:
         full: Captured | None = None,
     ) -> None:
         waiting, self._waiters = self._waiters, []
+        is_blocked = done is not None and done.need is not None and done.need.need in _BLOCKING
+        asked_at = session.point_asked_at if is_blocked else session.asked_at
         for waiter in waiting:
             if waiter.future.done():
                 continue
+            waiter.full = full or waiter.full
             if error is not None:
                 waiter.future.set_exception(error)
-            elif done is not None and (full is not None or session.asked_at >= waiter.since):
-                waiter.future.set_result(Capture(done.written, full, done.need))
-            else:
-                self._waiters.append(waiter)  # it asked behind the tick of this collection
+            elif done is not None and asked_at >= waiter.since:
+                waiter.future.set_result(Capture(done.written, waiter.full, done.need))
+            else:  # it asked behind the tick of this collection, or when the full had begun
+                self._waiters.append(waiter)
+        if self._waiters:
+            session.cut()
+            self._wake.set()
 
     def _refuse_waiters(self, error: RootcellarError) -> None:
         for waiter in self._waiters:

@@ -141,7 +141,8 @@ class Session:
         """What was then moved out of EBR's sight."""
         self.point: RecoveryPoint | None = None
         """The newest recovery point of this session."""
-        self._point_asked_at = 0.0
+        self.point_asked_at = 0.0
+        """When etcd was asked for it, by the monotonic clock."""
         self.last_full: Captured | None = None
         self.last_delta: Captured | None = None
         self.asked_at = 0.0
@@ -286,8 +287,8 @@ class Session:
 
     def _reach(self, point: RecoveryPoint, asked_at: float) -> None:
         """What etcd was asked for last counts, by the monotonic clock: the other one may be set back."""
-        if self.point is None or asked_at > self._point_asked_at:
-            self.point, self._point_asked_at = point, asked_at
+        if self.point is None or asked_at > self.point_asked_at:
+            self.point, self.point_asked_at = point, asked_at
 
     # fulls
 
