@@ -112,7 +112,9 @@ class Etcd(Server):
 
     def etcdctl(self, *arguments: str | Path, stdin: bytes | None = None) -> str:
         """What this line's own etcdctl prints when it talks to this member.  Raises CalledProcessError."""
-        command: list[str | Path] = [self.programs.etcdctl, "--endpoints", self.endpoint]
+        # Its own five seconds are short for a password's hash on a busy machine.
+        patience = ("--command-timeout=60s", "--dial-timeout=60s")
+        command: list[str | Path] = [self.programs.etcdctl, "--endpoints", self.endpoint, *patience]
         if self.tls and self._client:
             command += [
                 "--cacert",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from contextlib import ExitStack
 
 import msgspec
 import pytest
 
+from rootcellar.backup.capture.capture import capture
 from rootcellar.backup.restore.restore import restore
 from rootcellar.bolt.file import BoltFile
 from rootcellar.errors import CompactedError, EtcdDeniedError, EtcdError
@@ -14,6 +17,7 @@ from rootcellar.etcd.client import ALL_KEYS, EtcdClient
 from rootcellar.mvcc.hashkv import hash_kv
 from testbed.etcd import start_together
 from tests.backup.plans import plan_of, restore_members
+from tests.backup.session_scene import wait_until
 from tests.backup.source import Source
 from tests.mvcc.workload import Workload
 
@@ -138,6 +142,34 @@ def test_users_and_their_permissions_come_back_with_auth_on(etcd, etcd_line, sto
         ann.put(b"b", b"2")
     with pytest.raises(EtcdDeniedError):
         clients(member).range(b"b")
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_cluster_that_has_not_met_all_its_members_yet_is_brought_back(
+    etcd, etcd_line, store, clients, is_recorded
+):
+    *started, _never = etcd.make_cluster(etcd_line)
+    start_together(started)
+    client = clients(started[0])
+    client.put(b"a", b"1")
+    wait_until(lambda: cluster_version(started[0]) == "3.0.0")
+    if is_recorded:
+        capture(client, store, full=True, writer="rootcellar/1")
+    else:
+        Source(client, store).full()
+
+    member = etcd.make(etcd_line)
+    restored = restore_members([member], store)
+    member.start()
+
+    said = etcd_line if is_recorded else "3.4" if etcd_line == "3.4" else "3.5"
+    assert restored.for_etcd == said
+    assert clients(member).range(b"a").kvs[0].value == b"1"
+
+
+def cluster_version(member):
+    with urllib.request.urlopen(f"{member.endpoint}/version", timeout=30) as answer:
+        return json.load(answer)["etcdcluster"]
 
 
 def put_on_a_brief_lease(client, key):

@@ -22,20 +22,24 @@ def test_what_is_no_version_is_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("storage", "cluster", "has_term", "expected"),
+    ("storage", "cluster", "served", "has_term", "expected"),
     [
-        ("3.6.0", "3.6.0", True, "3.6"),
-        ("3.6.0", "3.5.0", True, "3.6"),
-        (None, "3.5.0", True, "3.5"),
-        (None, "3.4.0", False, "3.4"),
-        (None, None, True, "3.5"),
-        (None, None, False, "3.4"),
-        ("nonsense", "3.7.1", True, "3.7"),
-        ("3." + "9" * 5000, None, False, "3.4"),
+        ("3.6.0", "3.6.0", "", True, "3.6"),
+        ("3.6.0", "3.5.0", "3.7.1", True, "3.6"),
+        (None, "3.5.0", "3.6.2", True, "3.5"),  # one member of several has been replaced
+        (None, "3.4.0", "", False, "3.4"),
+        (None, "3.0.0", "3.6.13", True, "3.6"),
+        (None, None, "3.7.0", True, "3.7"),
+        (None, "3.0.0", "", True, "3.5"),
+        (None, None, "", True, "3.5"),
+        (None, None, "", False, "3.4"),
+        (None, "3.3.0", "3.4.1", False, "3.3"),
+        ("nonsense", "3.7.1", "", True, "3.7"),
+        ("3." + "9" * 5000, None, "nonsense", False, "3.4"),
     ],
 )
-def test_the_writer_of_a_file_is_known_by_what_it_left_there(storage, cluster, has_term, expected):
-    assert str(of_file(storage, cluster, has_term=has_term)) == expected
+def test_the_writer_of_a_file_is_known_by_what_it_left_there(storage, cluster, served, has_term, expected):
+    assert str(of_file(storage, cluster, served, has_term=has_term)) == expected
 
 
 @pytest.mark.parametrize("source", KNOWN)

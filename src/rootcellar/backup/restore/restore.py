@@ -248,7 +248,12 @@ def _build(
         source = StoreMeta.read(transaction.reader)
         for_etcd = versions.target(
             plan.for_etcd,
-            versions.of_file(source.storage_version, source.cluster_version, has_term=source.term > 0),
+            versions.of_file(
+                source.storage_version,
+                source.cluster_version,
+                plan.source_version,
+                has_term=source.term > 0,
+            ),
         )
         if plan.upto is not None and plan.upto < source.revision:
             truncated = truncate_after(transaction, plan.upto)

@@ -27,6 +27,8 @@ class Minor(NamedTuple):
 
 
 KNOWN = (Minor(3, 4), Minor(3, 5), Minor(3, 6), Minor(3, 7))
+_UNDECIDED = Minor(3, 0)
+"""The version of a cluster that has not heard of each of its members yet (etcd's `MinClusterVersion`)."""
 
 
 def parse(text: str) -> Minor:
@@ -37,13 +39,16 @@ def parse(text: str) -> Minor:
     return Minor(int(match[1]), int(match[2]))
 
 
-def of_file(storage_version: str | None, cluster_version: str | None, *, has_term: bool) -> Minor:
+def of_file(
+    storage_version: str | None, cluster_version: str | None, served_by: str, *, has_term: bool
+) -> Minor:
     """The minor that wrote a database: its storage version (3.6 and later), else its cluster version, else
-    what the presence of a raft term says (3.5 and later write it).
+    that of the etcd that served it ("" where nobody wrote it down), else what the presence of a raft term
+    says (3.5 and later write it).
     """
-    for text in (storage_version, cluster_version):
-        if text and _TEXT.match(text):
-            return parse(text)
+    for text in (storage_version, cluster_version, served_by):
+        if text and _TEXT.match(text) and (minor := parse(text)) != _UNDECIDED:
+            return minor
     return Minor(3, 5) if has_term else Minor(3, 4)
 
 
