@@ -130,21 +130,23 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(308, b"", kept)
 
     def _take(self, session: Session, start: int | None) -> bool:
-        """Keep what comes; False if the line breaks, and then only whole units of it."""
+        """Keep what comes; False if the line breaks, and then only whole units of it.  What is there already
+        is passed over: a request that was cut may be read after the one that repeats it.
+        """
         left = int(self.headers["Content-Length"])
         if start is not None and start > len(session.content):
             self._body()
             self._answer(503, b"bytes are missing before these")
             return False
-        if start is not None and session.done is None:
-            del session.content[start:]
+        known = 0 if start is None else len(session.content) - start
         while left:
             block = self._read(min(UNIT, left))
             if len(block) < min(UNIT, left):
                 self.close_connection = True
                 return False
             if session.done is None:
-                session.content += block
+                session.content += block[known:]
+            known = max(0, known - len(block))
             left -= len(block)
         return True
 

@@ -9,9 +9,12 @@ A rule waits for bytes that the client sends (a request line, a header); what it
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import socket
 import struct
+import termios
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -95,6 +98,14 @@ class Connection:
             with contextlib.suppress(OSError):
                 side.shutdown(socket.SHUT_RDWR)
         self.closed.set()
+
+
+def arrive(side):
+    """Wait until all that was sent has come to the other machine: a reset takes back what has not."""
+    deadline, unsent = time.monotonic() + 60, bytearray(4)
+    while fcntl.ioctl(side, termios.TIOCOUTQ, unsent) == 0 and any(unsent):
+        assert time.monotonic() < deadline, "the server does not read"
+        time.sleep(0.001)
 
 
 class Proxy:
@@ -195,6 +206,7 @@ class Proxy:
                     continue
                 if len(block) >= connection.up:
                     connection.server.sendall(block[: int(connection.up)])
+                    arrive(connection.server)
                     break
                 connection.up -= len(block)
                 connection.server.sendall(block)
