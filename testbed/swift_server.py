@@ -25,10 +25,17 @@ from swift.common import utils  # noqa: E402
 from swift.common.ring import RingBuilder  # noqa: E402
 from swift.common.wsgi import SwiftHttpProtocol, loadapp  # noqa: E402
 
-STORAGE = """
+# By default a server that is not reached within half a second counts as gone, and what a listing does not
+# hear of within seconds it would hear of later, from a process that we do not have.
+DEFAULT = """
 [DEFAULT]
 swift_dir = {swift_dir}
-devices = {swift_dir}/disks
+conn_timeout = 60
+node_timeout = 60
+container_update_timeout = 60
+error_suppression_limit = 1000000
+"""
+STORAGE = """devices = {swift_dir}/disks
 mount_check = false
 [pipeline:main]
 pipeline = {kind}-server
@@ -37,10 +44,7 @@ use = egg:swift#{kind}
 """
 # Tokens that TempAuth can read without a memcached; a rule of our own on what a segment may be would hide
 # what Swift's own rules are, so all limits are Swift's.
-PROXY = """
-[DEFAULT]
-swift_dir = {swift_dir}
-[pipeline:main]
+PROXY = """[pipeline:main]
 pipeline = catch_errors gatekeeper healthcheck cache listing_formats bulk tempauth slo dlo proxy-server
 [app:proxy-server]
 use = egg:swift#proxy
@@ -70,11 +74,11 @@ def main(directory: str, password: str, *ports: str) -> None:
     for kind, port in names.items():
         if kind == "proxy":
             key = Fernet.generate_key().decode()
-            text = PROXY.format(swift_dir=home, password=Path(password).read_text(), key=key)
+            text = (DEFAULT + PROXY).format(swift_dir=home, password=Path(password).read_text(), key=key)
             text += "".join(f"[filter:{name}]\nuse = egg:swift#{name}\n" for name in FILTERS)
         else:
             _ring(home / f"{kind}.ring.gz", port)
-            text = STORAGE.format(swift_dir=home, kind=kind)
+            text = (DEFAULT + STORAGE).format(swift_dir=home, kind=kind)
         (home / f"{kind}.conf").write_text(text, "utf-8")
     for kind, port in reversed(names.items()):
         application = loadapp(str(home / f"{kind}.conf"), global_conf={"log_name": kind})
