@@ -81,7 +81,7 @@ class Server:
                 stderr=subprocess.STDOUT,
             ).result()
 
-    def wait_until(self, ready: Callable[[], bool], what: str = "ready", seconds: float = 60) -> None:
+    def wait_until(self, ready: Callable[[], bool], what: str = "ready", seconds: float = 120) -> None:
         """Wait for a condition of the running server.  ServerError when it exits or time is up."""
         process, deadline = self._running(), time.monotonic() + seconds
         while not ready():

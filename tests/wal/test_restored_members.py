@@ -91,7 +91,7 @@ def join(etcd, line, members):
         try:
             # Beyond index 5000 an etcd that got a snapshot refuses all until one more entry comes by itself.
             members[0].etcdctl("put", "writes", "go on")
-            joiner.etcdctl("endpoint", "health")
+            joiner.etcdctl("endpoint", "health", "--command-timeout=5s")
         except subprocess.CalledProcessError:
             return False
         return True
