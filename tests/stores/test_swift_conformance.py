@@ -97,6 +97,8 @@ class TestSwiftStoreOnABadLine(OnSwift):
 
     def test_the_line_is_as_bad_as_it_is_said_to_be(self, store, line):
         before = line.fired
-        for _ in range(160):
+        for _ in range(1600):  # how many break is drawn: of 160, one run in 600 has fewer than three
             store.delete("never/there")
-        assert line.fired - before > 2
+            if line.fired - before > 2:
+                return
+        pytest.fail("it is better")
