@@ -15,7 +15,7 @@ from rootcellar.errors import (
     TransientError,
 )
 from rootcellar.stores import Backoff, Create, ReplaceIf, RetryingStore
-from tests.stores.breaking import probed
+from tests.stores.breaking import PATIENT, probed
 from tests.stores.clouds import azure_store
 from tests.stores.conformance import content
 from tests.stores.places import QUICK, SMALL_PART, keys_of
@@ -197,7 +197,7 @@ def test_a_store_that_lost_bytes_is_not_believed(line):
 
 
 def test_a_silent_store_is_left_after_the_timeout(line):
-    store = line.through(timeout=0.5)
+    store = line.through(timeout=0.5, backoff=PATIENT)  # a busy server takes longer at times, too
     line.proxy.on(b"PUT " + line.path("key"), Stall(), times=2)
     store.put("key", [b"body"])
     assert line.proxy.fired == 2

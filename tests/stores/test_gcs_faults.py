@@ -17,7 +17,7 @@ from rootcellar.errors import (
 )
 from rootcellar.stores import Backoff, Create, ReplaceIf, RetryingStore
 from testbed.gcs_fake_uploads import FakeUploads
-from tests.stores.breaking import probed
+from tests.stores.breaking import PATIENT, probed
 from tests.stores.clouds import gcs_store
 from tests.stores.conformance import content
 from tests.stores.places import QUICK, SMALL_PART, keys_of
@@ -216,7 +216,7 @@ def test_bytes_that_were_damaged_on_the_way_are_not_kept(line):
 
 
 def test_a_silent_store_is_left_after_the_timeout(line):
-    store = line.through(timeout=0.5)
+    store = line.through(timeout=0.5, backoff=PATIENT)  # a busy server takes longer at times, too
     line.proxy.on(b"uploadType=multipart", Stall(), times=2)
     store.put("key", [b"body"])
     assert line.proxy.fired == 2

@@ -19,7 +19,7 @@ from rootcellar.errors import (
 )
 from rootcellar.stores import Backoff, Create, ReplaceIf, RetryingStore
 from rootcellar.stores.s3.options import Encryption
-from tests.stores.breaking import probed
+from tests.stores.breaking import PATIENT, probed
 from tests.stores.conformance import content, put_all
 from tests.stores.places import QUICK, SMALL_PART, keys_of, s3_store
 from tests.stores.proxy import Answer, CutDown, CutUp, Proxy, Reset, Stall, refusal
@@ -249,7 +249,7 @@ def test_an_upload_that_cannot_be_aborted_is_told_and_removed_later(line):
 
 
 def test_a_silent_store_is_left_after_the_timeout(line):
-    store = line.through(timeout=0.5)
+    store = line.through(timeout=0.5, backoff=PATIENT)  # a busy server takes longer at times, too
     line.proxy.on(b"PUT " + line.path("key"), Stall(), times=2)
     store.put("key", [b"body"])
     assert line.proxy.fired == 2
