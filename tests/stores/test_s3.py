@@ -23,6 +23,9 @@ from tests.stores.scripts import race_to_create, run_script
 
 _prefixes = itertools.count(1)
 
+WHILE_IT_STARTS = Backoff(attempts=10_000, base=0.05, cap=0.5)
+"""Its deadline ends it, not a number of tries: those are soon over where nobody listens yet."""
+
 
 @pytest.fixture(scope="module")
 def shared(seaweed):
@@ -198,7 +201,7 @@ def test_a_server_killed_during_an_upload(mortal):
 
 def test_a_server_killed_and_started_during_an_upload_is_no_loss(mortal):
     bucket = mortal.new_bucket()
-    store = s3_store(bucket, "main", backoff=Backoff(attempts=100, base=0.05, cap=0.5))
+    store = s3_store(bucket, "main", backoff=WHILE_IT_STARTS)
     body = content(4 * SMALL_PART)
     with ThreadPoolExecutor(1) as threads:
 
@@ -216,7 +219,7 @@ def test_a_server_killed_during_a_download(mortal):
     bucket = mortal.new_bucket()
     body = content(40_000_000)
     s3_store(bucket).put("key", [body])
-    store = s3_store(bucket, backoff=Backoff(attempts=100, base=0.05, cap=0.5))
+    store = s3_store(bucket, backoff=WHILE_IT_STARTS)
     chunks = store.get("key")
     read = [next(chunks)]
     mortal.kill()
