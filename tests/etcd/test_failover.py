@@ -49,11 +49,13 @@ def test_a_read_passes_over_an_endpoint_that_never_answers(mute, shared):
 
 
 def connections_to(endpoint):
-    """The connections that are open to this port of the loopback, from Linux's tables."""
+    """Our connections that are open to this port of the loopback, from Linux's tables."""
     port = f":{int(endpoint.rpartition(':')[2]):04X}"
+    ours = {path.readlink().name for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
     tables = (Path("/proc/net", name).read_text() for name in ("tcp", "tcp6"))
     rows = (line.split() for table in tables for line in table.splitlines())
-    return sum(row[2].endswith(port) and row[3] == "01" for row in rows)
+    open_ones = (row for row in rows if row[2].endswith(port) and row[3] == "01")
+    return {row[1] for row in open_ones if f"socket:[{row[9]}]" in ours}
 
 
 def test_a_new_client_connects_by_itself_and_so_never_waits_for_what_another_one_failed_at(alone):
@@ -61,12 +63,14 @@ def test_a_new_client_connects_by_itself_and_so_never_waits_for_what_another_one
         old.header()
         before = connections_to(alone.client_url)
         new.header()
-        assert connections_to(alone.client_url) == before + 1
+        # One that another client has closed may still have been open then: those of before may be fewer now.
+        assert len(connections_to(alone.client_url) - before) == 1
 
 
 def test_when_none_answers_each_is_named_with_its_reason(dead, mute):
     with (
-        EtcdClient([dead, mute], timeout=1) as client,
+        # Each has half of it; a dead one says so at once, on a machine that lets us hear it.
+        EtcdClient([mute, dead], timeout=5) as client,
         pytest.raises(EtcdUnavailableError, match="refused") as caught,
     ):
         client.header()
@@ -99,7 +103,7 @@ def test_a_write_that_may_have_arrived_is_not_repeated(three):
 
 
 def test_reads_wait_out_an_election(three):
-    with EtcdClient([member.client_url for member in three], timeout=20) as client:
+    with EtcdClient([member.client_url for member in three], timeout=60) as client:
         revision = client.put(b"a", b"1").revision
         three[0].kill()
         three[1].kill()
@@ -108,10 +112,10 @@ def test_reads_wait_out_an_election(three):
 
 
 def test_a_cluster_without_leader_says_so(three):
-    with EtcdClient([three[0].client_url], timeout=3) as client:
+    with EtcdClient([three[0].client_url]) as client:
         client.put(b"a", b"1")
         three[1].kill()
         three[2].kill()
         with pytest.raises(EtcdUnavailableError) as caught:
-            client.header()
+            client.header(timeout=3)
         assert caught.value.hint
