@@ -122,6 +122,8 @@ def foreign_root():
     directory = Path(tempfile.mkdtemp())
     directory.chmod(0o755)
     yield directory
+    for below in directory.iterdir():
+        below.chmod(0o700)  # or only root can remove what is in it
     shutil.rmtree(directory)
 
 

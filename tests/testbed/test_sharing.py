@@ -72,9 +72,9 @@ def test_a_stranger_is_not_let_in_and_keeps_nobody_out(host):
 
 
 def test_a_server_that_hangs_is_trouble_and_one_that_answers_is_none(host, monkeypatch):
-    monkeypatch.setattr(sharing, "_PATIENCE", 0)
     port = Guest(*host.door()).ask("fake_gcs").port
     assert host.trouble() == ""
+    monkeypatch.setattr(sharing, "_PATIENCE", 0)
     (server,) = servers(port)
     os.kill(server, signal.SIGSTOP)
     try:
