@@ -31,6 +31,7 @@ def test_of_many_objects_and_a_storm_of_updates_none_is_lost(own_control_plane, 
         held = [reflector.cache.header(key) for key in reflector.cache.keys()]  # noqa: SIM118  no dict
         assert {each.key.name: each.resource_version for each in held} == wanted
         assert {each.generation for each in held} == {2}
+        wait_until(lambda: len(heard) >= many + many // 2, "what the cache has is told, too")
         assert len(heard) == many + many // 2, "each change is told once"
         assert reflector.tally.lists == 1
     finally:
