@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import time
 
 import pytest
@@ -84,7 +85,9 @@ def external(tmp_path):
 
 
 def altered(path, **more):
+    before = path.stat().st_mtime_ns
     path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
+    os.utime(path, ns=(before + 1, before + 1))  # a clock of coarse ticks may not show the change
 
 
 # identities
