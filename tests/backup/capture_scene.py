@@ -84,11 +84,16 @@ def a_scene(etcd, line, store, **options):
 
 
 class Writers(AbstractContextManager["Writers"]):
-    """Threads that put, delete, delete ranges, use leases and transactions until told to stop."""
+    """Threads that put, delete, delete ranges, use leases and transactions until told to stop.
+
+    Large values come seldom and end: else a database would be the larger the slower the machine is that
+    copies it meanwhile, and on a slow one no copy would end.
+    """
 
     def __init__(self, endpoints, seed=1, threads=2):
         self._endpoints = endpoints
         self._enough = threading.Event()
+        self._large = threading.Semaphore(20)
         self.written = 0
         self._threads = [
             threading.Thread(target=self._write, args=(random.Random(seed + n), b"w%d/" % n), daemon=True)
@@ -134,8 +139,10 @@ class Writers(AbstractContextManager["Writers"]):
         elif kind < 0.99:
             other = prefix + b"%02d" % chance.randrange(40, 60)
             client.txn([ops.put(key, b"in a transaction"), ops.delete(other), ops.put(prefix + b"z", key)])
-        else:
+        elif self._large.acquire(blocking=False):
             client.put(key, os.urandom(1_400_000))
+        else:
+            client.put(key, b"small")
 
 
 class Between:
