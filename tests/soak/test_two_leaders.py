@@ -43,6 +43,12 @@ def writing(ground, among=range(MEMBERS)):
     return wait_until(found, "an agent that writes") - 1
 
 
+def claimed(ground, among):
+    """The newest revision that one of these agents says is stored; 0 while none says anything."""
+    found = (ground.status(number) for number in among)
+    return max((status["recovery"]["last"] or 0 for status in found if status is not None), default=0)
+
+
 def agree(ground, claims=()):
     """The catalogue at this moment: whatever two writers do, it can be restored up to every claim."""
     catalogue = read_catalogue(ground.store)
@@ -69,15 +75,15 @@ def take_turns(ground, step, *, full=False, late=True):
         ground.store_lines[first].set(Mode.OPEN)
     ground.isolate(first, Mode.CUT)
     others = [number for number in range(MEMBERS) if number != first]
-    second = writing(ground, others)
-    claim = ground.status(second)["recovery"]["last"]
+    writing(ground, others)
+    claim = wait_until(lambda: claimed(ground, others), "what it has stored")
     agree(ground, [claim])
     ground.store_lines[first].set(Mode.OPEN)
     lost = len(ground.ours[first].logged("leadership-lost"))
     ground.signal_agent(first, signal.SIGCONT)
     wait_until(lambda: len(ground.ours[first].logged("leadership-lost")) > lost, "the first to notice")
-    wait_until(lambda: ground.status(second)["recovery"]["last"] > claim, "the second to go on")
-    agree(ground, [ground.status(second)["recovery"]["last"]])
+    newer = wait_until(lambda: (found := claimed(ground, others)) > claim and found, "the others to go on")
+    agree(ground, [newer])
     ground.isolate(first, Mode.OPEN)
     if asking is not None:
         asking.join(60)
