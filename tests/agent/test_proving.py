@@ -24,7 +24,7 @@ from rootcellar.backup.catalogue.chain import Latest, plan_chain
 from rootcellar.backup.catalogue.records import Check
 from rootcellar.backup.objects import codecs, delta
 from rootcellar.bolt.append import Transaction
-from rootcellar.errors import ProofError, TransientError
+from rootcellar.errors import NothingToRestoreError, ProofError, TransientError
 from rootcellar.logs import make_log
 from rootcellar.stores.decorator import StoreDecorator
 from rootcellar.stores.file import FileStore
@@ -183,6 +183,19 @@ def test_a_tick_that_a_stronger_proof_has_served_is_left_out(scene):
     assert "hash" in carried_out(scene, hashes, tick + timedelta(hours=1))
     assert "replayed" in carried_out(scene, replay, tick + timedelta(hours=1))
     assert len(read_catalogue(scene.store).proofs) == 3
+
+
+def test_before_the_first_full_there_is_nothing_to_prove_and_behind_it_a_loss_is_told(scene):
+    journal = Journal()
+    job = Proving(lambda: journal).job("replay", HOURLY, 4)
+    assert carried_out(scene, job) == "there is no full yet"
+    assert journal.proofs == {}
+    capture = scene.capture(full=True)
+    journal.captured(capture.full)
+    for key in [each.key for each in read_catalogue(scene.store).snapshots]:
+        scene.store.delete(key)
+    with pytest.raises(NothingToRestoreError):
+        carried_out(scene, job)
 
 
 def test_a_proof_of_a_time_to_come_serves_no_tick(scene):

@@ -21,7 +21,7 @@ from rootcellar.backup.objects.sealing.keyring import NO_KEYS
 from rootcellar.backup.restore.planner import Wish, plan_restore
 from rootcellar.backup.restore.restore import unlock_plan
 from rootcellar.backup.verify import LEVELS, verify
-from rootcellar.errors import NoKeyError, ProofError
+from rootcellar.errors import NoKeyError, NothingToRestoreError, ProofError
 from rootcellar.etcd.process import find_etcd
 
 if TYPE_CHECKING:
@@ -77,10 +77,15 @@ class Proving:
     async def _prove(self, errand: Errand, level: int, scratch: Path | None) -> str:
         store = errand.store
         assert store is not None  # noqa: S101  the job needs one
-        proof, locked = await errand.thread(
-            lambda: prove(store, level, errand.writer, scratch, self.etcd, self.identities(store))
-        )
         journal = self.journal()
+        try:
+            proof, locked = await errand.thread(
+                lambda: prove(store, level, errand.writer, scratch, self.etcd, self.identities(store))
+            )
+        except NothingToRestoreError:
+            if journal.full.captured_at:
+                raise
+            return "there is no full yet"
         journal.proven(proof)
         if (failed := proof.failed) is not None:
             if failed.check in _OF_OBJECTS and journal.full.captured_at <= proof.started_at.timestamp():
