@@ -161,8 +161,7 @@ class Captures:
         session = await self._the_session()
         waiter = _Waiter(time.monotonic(), asyncio.get_running_loop().create_future())
         self._waiters.append(waiter)
-        session.cut()
-        self._wake.set()
+        self._hurry(session)
         return await waiter.future
 
     async def full(
@@ -445,8 +444,7 @@ class Captures:
             if isinstance(error, FencedError | ForkedError):
                 self._ended_by = error
             if self._ended_by is not None or self._awaited is asyncio.current_task():
-                session.cut()
-                self._wake.set()
+                self._hurry(session)
             raise
         if captured is None:
             self._log.info("full-skipped", why=why, reason="nothing changed since the last one")
@@ -465,6 +463,11 @@ class Captures:
         return captured
 
     # telling, waiting
+
+    def _hurry(self, session: Session) -> None:
+        """End the collection that runs, and have the next one begin at once."""
+        session.cut()
+        self._wake.set()
 
     def _works(self) -> None:
         self._backoff.reset()
@@ -522,8 +525,7 @@ class Captures:
             else:  # it asked behind the tick of this collection, or when the full had begun
                 self._waiters.append(waiter)
         if self._waiters:
-            session.cut()
-            self._wake.set()
+            self._hurry(session)
 
     def _refuse_waiters(self, error: RootcellarError) -> None:
         for waiter in self._waiters:

@@ -206,10 +206,9 @@ class _Told:
 
     def _whose(self) -> str:
         listed = self._listed
-        recorded = any(each.recorded for chain in listed.chains for each in chain.objects)
-        nobody = "no catalogue: written by another tool"
-        if recorded or not listed.chains:
-            nobody = "of no known cluster"
+        recorded = [each.recorded for chain in listed.chains for each in chain.objects]
+        is_foreign = recorded and not any(recorded)
+        nobody = "no catalogue: written by another tool" if is_foreign else "of no known cluster"
         whose = f"cluster {listed.cluster_id}" if listed.cluster_id else nobody
         others = [str(number) for number in listed.timelines if number != listed.timeline]
         also = f" (others: {', '.join(others)})" if others else ""
