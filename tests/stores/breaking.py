@@ -1,8 +1,10 @@
-"""A line on which each kind of request breaks once."""
+"""Lines on which requests break: each kind once, or some that are drawn."""
 
 from __future__ import annotations
 
 import re
+
+import pytest
 
 from rootcellar.stores import Backoff, RetryingStore
 
@@ -41,3 +43,15 @@ def probed(store, proxy, fault):
     found = RetryingStore(store, PATIENT).probe()
     proxy.always(None)
     return found, len(broken.kinds)
+
+
+class OnABadLine:
+    """For a conformance suite behind a `line` on which requests break by chance."""
+
+    def test_the_line_is_as_bad_as_it_is_said_to_be(self, store, line):
+        before = line.fired
+        for _ in range(1600):  # how many break is drawn: of 160, one run in 600 has fewer than three
+            store.delete("never/there")
+            if line.fired - before > 2:
+                return
+        pytest.fail("it is better")

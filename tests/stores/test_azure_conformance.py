@@ -3,6 +3,7 @@ import random
 import pytest
 
 from tests.stores import conformance, places
+from tests.stores.breaking import OnABadLine
 from tests.stores.clouds import BadLine, azure_place, azure_store
 from tests.stores.conformance import MANY, Conformance
 from tests.stores.proxy import CutDown, CutUp, Proxy, Reset
@@ -39,7 +40,7 @@ class TestAzureStoreOnAzurite(Conformance):
 
 
 @pytest.mark.long
-class TestAzureStoreOnABadLine(TestAzureStoreOnAzurite):
+class TestAzureStoreOnABadLine(OnABadLine, TestAzureStoreOnAzurite):
     """One request of sixteen breaks: before it arrives, on the way, or on the way back."""
 
     @pytest.fixture
@@ -64,11 +65,3 @@ class TestAzureStoreOnABadLine(TestAzureStoreOnAzurite):
     @pytest.fixture
     def many(self, filled, through, decorate):
         return decorate(azure_store(filled, endpoint=through))
-
-    def test_the_line_is_as_bad_as_it_is_said_to_be(self, store, line):
-        before = line.fired
-        for _ in range(1600):  # how many break is drawn: of 160, one run in 600 has fewer than three
-            store.delete("never/there")
-            if line.fired - before > 2:
-                return
-        pytest.fail("it is better")

@@ -4,6 +4,7 @@ import pytest
 
 from rootcellar.stores.backoff import Backoff
 from tests.stores import conformance, places
+from tests.stores.breaking import OnABadLine
 from tests.stores.conformance import MANY, Conformance
 from tests.stores.proxy import CutDown, CutUp, Proxy, Reset
 
@@ -66,7 +67,7 @@ class TestS3StoreOnSeaweedFS(OnS3):
         return seaweed_with_many
 
 
-class TestS3StoreOnABadLine(OnS3):
+class TestS3StoreOnABadLine(OnABadLine, OnS3):
     """One request of sixteen breaks: before it arrives, on the way, or on the way back."""
 
     @pytest.fixture(params=[places.retrying])
@@ -102,14 +103,6 @@ class TestS3StoreOnABadLine(OnS3):
     @pytest.fixture
     def many(self, seaweed_with_many, line, decorate):
         return decorate(places.s3_store(seaweed_with_many, endpoint=line.endpoint))
-
-    def test_the_line_is_as_bad_as_it_is_said_to_be(self, store, line):
-        before = line.fired
-        for _ in range(1600):  # how many break is drawn: of 160, one run in 600 has fewer than three
-            store.delete("never/there")
-            if line.fired - before > 2:
-                return
-        pytest.fail("it is better")
 
 
 class TestS3StoreOnRclone(OnS3):

@@ -5,6 +5,7 @@ import pytest
 
 from rootcellar.stores import Create
 from tests.stores import conformance, places
+from tests.stores.breaking import OnABadLine
 from tests.stores.conformance import MANY, Conformance, content
 from tests.stores.places import SMALL_PART
 from tests.stores.proxy import CutDown, CutUp, Proxy, Reset
@@ -67,7 +68,7 @@ class TestSwiftStore(OnSwift):
 
 
 @pytest.mark.long
-class TestSwiftStoreOnABadLine(OnSwift):
+class TestSwiftStoreOnABadLine(OnABadLine, OnSwift):
     """One request of sixteen breaks: before it arrives, on the way, or on the way back."""
 
     @pytest.fixture(scope="class")
@@ -94,11 +95,3 @@ class TestSwiftStoreOnABadLine(OnSwift):
     @pytest.fixture
     def many(self, filled, line):
         return places.retrying(swift_store(filled, auth=f"{line.endpoint}/auth/v1.0"))
-
-    def test_the_line_is_as_bad_as_it_is_said_to_be(self, store, line):
-        before = line.fired
-        for _ in range(1600):  # how many break is drawn: of 160, one run in 600 has fewer than three
-            store.delete("never/there")
-            if line.fired - before > 2:
-                return
-        pytest.fail("it is better")
